@@ -1,0 +1,5 @@
+"""``python -m exporter`` is ``albert-export``."""
+
+from exporter.cli.main import main
+
+main()

@@ -1,0 +1,239 @@
+"""The artifact: a folder of models, tokenizer and manifest, written whole or not at all.
+
+The layout is the one transformers.js loads::
+
+    config.json, tokenizer.json, …    assets, as the source had them
+    onnx/model.onnx                   the exported model
+    baseline/model.onnx               the unshared baseline, if asked for
+    albert-export.json                the manifest
+
+Files are written to a staging folder beside the destination; :meth:`StagedArtifact.commit`
+hashes them, writes the manifest and renames the folder into place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+
+from exporter.errors import ArtifactError
+from exporter.inputs import ModelInputs
+
+__all__ = [
+    "MANIFEST_NAME",
+    "MANIFEST_SCHEMA",
+    "Artifact",
+    "StagedArtifact",
+    "check_destination",
+    "sha256_file",
+]
+
+MANIFEST_NAME = "albert-export.json"
+MANIFEST_SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A committed artifact: its folder and its manifest's content."""
+
+    folder: Path
+    manifest: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> ModelInputs:
+        """What the models of the artifact take."""
+        return ModelInputs.from_dict(self.manifest["inputs"])
+
+    def models(self) -> dict[str, Path]:
+        """Return the model files by variant: ``fp32``, ``baseline``, …"""
+        return {
+            record["variant"]: self.folder / record["path"] for record in self.manifest["models"]
+        }
+
+    @classmethod
+    def load(cls, folder: Path, *, check_hashes: bool = False) -> Artifact:
+        """Read an artifact and check that its files are the ones its manifest names.
+
+        Args:
+            folder: the artifact's folder.
+            check_hashes: also read every file and compare its hash.
+
+        Raises:
+            ArtifactError: no manifest, an unreadable one, another schema version, or a
+                file that is missing, outside the folder, of another size or hash.
+        """
+        path = folder / MANIFEST_NAME
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise ArtifactError(
+                f"{folder} is no artifact: it holds no {MANIFEST_NAME}; "
+                "make one with: albert-export MODEL -o FOLDER"
+            ) from None
+        except (OSError, ValueError) as error:
+            raise ArtifactError(f"{path} cannot be read: {error}") from error
+        if not isinstance(manifest, dict) or manifest.get("schema") != MANIFEST_SCHEMA:
+            found = manifest.get("schema") if isinstance(manifest, dict) else None
+            raise ArtifactError(
+                f"{path} has schema {found!r}; this version reads {MANIFEST_SCHEMA}; "
+                "export the model again"
+            )
+        try:
+            for name, expected in manifest["files"].items():
+                _check_file(folder, name, expected, check_hashes=check_hashes)
+            ModelInputs.from_dict(manifest["inputs"])
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ArtifactError(f"{path} is incomplete: {error!r}; export again") from error
+        return cls(folder, manifest)
+
+
+@dataclass
+class StagedArtifact:
+    """A folder being filled; leaving the ``with`` block uncommitted removes it.
+
+    Args:
+        destination: where :meth:`commit` puts it.
+        replace: an artifact already there is replaced.
+    """
+
+    destination: Path
+    replace: bool = False
+    folder: Path = field(init=False)
+
+    def __enter__(self) -> StagedArtifact:
+        parent = self.destination.absolute().parent
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            prefix = f".{self.destination.name}.partial-"
+            self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+            self.folder.chmod(0o777 & ~_umask())  # mkdtemp's 0700 would hide the result
+        except OSError as error:
+            raise ArtifactError(f"cannot write to {parent}: {error.strerror}") from error
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def add_file(self, name: str, source: Path) -> None:
+        """Copy ``source`` into the artifact as ``name``."""
+        target = self.folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, target)
+
+    def add_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """Write ``content`` into the artifact as ``name``."""
+        (self.folder / name).write_text(
+            json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
+
+    def commit(self, manifest: Mapping[str, Any]) -> Artifact:
+        """Add the files' sizes and hashes to ``manifest``, write it, rename into place.
+
+        Raises:
+            ArtifactError: the destination is taken, or the rename fails; what was there
+                before is then still there.
+        """
+        files = {
+            path.relative_to(self.folder).as_posix(): {
+                "bytes": path.stat().st_size,
+                "sha256": sha256_file(path),
+            }
+            for path in sorted(self.folder.rglob("*"))
+            if path.is_file()
+        }
+        complete = {"schema": MANIFEST_SCHEMA, **manifest, "files": files}
+        self.add_json(MANIFEST_NAME, complete)
+        check_destination(self.destination, replace=self.replace)
+        try:
+            self._move_into_place()
+        except OSError as error:
+            raise ArtifactError(f"cannot write {self.destination}: {error.strerror}") from error
+        return Artifact(self.destination, complete)
+
+    def _move_into_place(self) -> None:
+        if not self.destination.exists():
+            self.folder.rename(self.destination)
+            return
+        # Two renames, so that the old artifact is whole until the new one stands.
+        old = self.folder.with_name(self.folder.name.replace(".partial-", ".replaced-"))
+        self.destination.rename(old)
+        try:
+            self.folder.rename(self.destination)
+        except OSError:
+            old.rename(self.destination)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def check_destination(destination: Path, *, replace: bool, source: Path | None = None) -> None:
+    """Refuse a destination that would lose something.
+
+    Only a folder that does not exist, is empty, or (with ``replace``) is an artifact
+    may become one; and never one that holds the source.
+
+    Raises:
+        ArtifactError: says which of these it is.
+    """
+    if source is not None:
+        resolved, origin = destination.resolve(), source.resolve()
+        if resolved == origin or resolved in origin.parents:
+            raise ArtifactError(
+                f"{destination} holds the source model; choose another folder with -o"
+            )
+    if not destination.exists():
+        return
+    if not destination.is_dir():
+        raise ArtifactError(f"{destination} is a file; choose another folder with -o")
+    if not any(destination.iterdir()):
+        return
+    if not (destination / MANIFEST_NAME).is_file():
+        raise ArtifactError(
+            f"{destination} exists and is no artifact; choose another folder with -o"
+        )
+    if not replace:
+        raise ArtifactError(
+            f"{destination} already holds an artifact; --force replaces it, -o writes elsewhere"
+        )
+
+
+def sha256_file(path: Path) -> str:
+    """Hash a file's content."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _check_file(
+    folder: Path, name: str, expected: Mapping[str, Any], *, check_hashes: bool
+) -> None:
+    relative = PurePosixPath(name)
+    if relative.is_absolute() or ".." in relative.parts:
+        raise ArtifactError(f"{folder / MANIFEST_NAME} names {name!r}, outside the artifact")
+    path = folder / relative
+    if not path.is_file():
+        raise ArtifactError(f"{folder} lacks {name}, which its manifest names; export again")
+    size = path.stat().st_size
+    if size != expected["bytes"]:
+        raise ArtifactError(
+            f"{path} has {size:,} bytes where the manifest says {expected['bytes']:,}; export again"
+        )
+    if check_hashes and sha256_file(path) != expected["sha256"]:
+        raise ArtifactError(f"{path} is not the file its manifest describes; export again")
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

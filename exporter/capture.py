@@ -1,0 +1,285 @@
+"""LoadedModel → ``onnx_ir`` graph, by torch's dynamo exporter.
+
+Also runs the source model (:func:`run_source`), under exactly the conditions it is
+captured in, so that verification compares like with like.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import onnx_ir as ir
+import torch
+from onnxscript import optimizer
+from torch import Tensor, nn
+
+from exporter.checkpoint import LoadedModel
+from exporter.errors import CaptureError
+from exporter.inputs import Feeds, ModelInputs
+
+__all__ = ["DEFAULT_OPSET", "OPSETS", "Captured", "capture", "run_source", "source_runner"]
+
+DEFAULT_OPSET = 18
+OPSETS = range(18, 24)
+"""ONNX opsets a capture can be written in."""
+
+# Neither size is 0 or 1, which torch.export would treat as special, and they differ,
+# so that no guard can tie one dimension to the other.
+_EXAMPLE_SIZES = {"batch": 2, "sequence": 7}
+_EXAMPLE_SIZE = 5
+
+# Elements of a computed constant that may be folded; more would store what a node computes.
+_FOLD_LIMIT = 1024
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A captured graph.
+
+    Args:
+        model: the graph.
+        constant_bytes: bytes of tensors that the module holds outside its parameters and
+            buffers (plain tensor attributes); the graph must store them too.
+    """
+
+    model: ir.Model
+    constant_bytes: int
+
+
+def capture(loaded: LoadedModel, *, opset: int = DEFAULT_OPSET) -> Captured:
+    """Capture ``loaded`` as a graph with dynamic batch and sequence.
+
+    Weights stay initializers under PyTorch's names and are read by the graph as
+    PyTorch holds them (``[out, in]`` behind a ``Transpose``): nothing is folded per use.
+
+    Args:
+        loaded: the model; its modules' training modes are restored afterwards.
+        opset: the graph's ONNX opset, one of :data:`OPSETS`.
+
+    Returns:
+        A model whose inputs have the names and symbolic sizes of ``loaded.inputs``.
+
+    Raises:
+        CaptureError: torch cannot export the module, or fixes a size that must be free.
+    """
+    if opset not in OPSETS:
+        raise CaptureError(
+            f"opset {opset} is not supported; choose one from {OPSETS[0]} to {OPSETS[-1]}"
+        )
+    with _export_conditions(loaded.module):
+        names = _output_names(loaded)
+        program = loaded.program or _export(loaded)
+        model = _translate(program, opset)
+    _name_inputs_and_outputs(model, loaded.inputs, names)
+    optimizer.optimize_ir(model, should_fold=_keep_weights, output_size_limit=_FOLD_LIMIT)
+    model.producer_name = "albert-export"
+    model.producer_version = None
+    model.graph.name = "main"
+    return Captured(model, sum(t.nbytes for t in program.constants.values() if _is_tensor(t)))
+
+
+def run_source(loaded: LoadedModel, feeds: Feeds) -> dict[str, np.ndarray]:
+    """Run the PyTorch model in eval mode; return its named outputs."""
+    with _export_conditions(loaded.module):
+        flat = _Flattened(loaded)
+        outputs = flat(*(torch.from_numpy(feeds[spec.name]) for spec in loaded.inputs.specs))
+    return {name: value.numpy() for name, value in zip(flat.names, outputs, strict=True)}
+
+
+def source_runner(loaded: LoadedModel) -> Callable[[Feeds], Mapping[str, np.ndarray]]:
+    """Return :func:`run_source` bound to ``loaded``."""
+    return lambda feeds: run_source(loaded, feeds)
+
+
+class _Flattened(nn.Module):
+    """Takes inputs in their order, gives a flat tuple of tensors and their ``names``."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        super().__init__()
+        self.module = loaded.module
+        self.input_names = tuple(spec.name for spec in loaded.inputs.specs)
+        self.wanted = loaded.output_names
+        self.names: tuple[str, ...] = ()
+        self.training = False
+
+    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        feeds = dict(zip(self.input_names, values, strict=True))
+        found = dict(_named_tensors(self.module(**feeds), "output"))
+        if not found:
+            raise CaptureError("the model's forward returns no tensor; nothing can be exported")
+        if self.wanted and len(self.wanted) != len(found):
+            raise CaptureError(
+                f"the model returns {len(found)} tensors where {len(self.wanted)} are expected: "
+                f"{', '.join(self.wanted)}"
+            )
+        self.names = self.wanted or tuple(found)
+        return tuple(found.values())
+
+
+def _named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
+    """Walk what a forward returned: a tensor, a sequence, or a mapping (Hugging Face's outputs)."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _named_tensors(item, str(key))
+    elif isinstance(value, tuple) and hasattr(value, "_fields"):
+        for key, item in zip(value._fields, value, strict=True):
+            yield from _named_tensors(item, key)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _named_tensors(item, name if len(value) == 1 else f"{name}_{index}")
+
+
+@contextmanager
+def _export_conditions(module: nn.Module) -> Iterator[None]:
+    """Eval mode, no gradients, no fused attention path, quiet exporter; all restored on exit."""
+    modes = [(child, child.training) for child in module.modules()]
+    fastpath = torch.backends.mha.get_fastpath_enabled()
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    with ExitStack() as stack:
+        stack.callback(lambda: [setattr(child, "training", mode) for child, mode in modes])
+        stack.callback(torch.backends.mha.set_fastpath_enabled, fastpath)
+        stack.callback(
+            lambda: [lg.setLevel(lv) for lg, lv in zip(loggers, levels, strict=True)]
+        )
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(warnings.catch_warnings())
+        for child, _ in modes:  # not module.eval(): exported programs refuse it
+            child.training = False
+        # The fused path of nn.TransformerEncoderLayer and nn.MultiheadAttention is one
+        # opaque operator without an ONNX form, and drops padded positions.
+        torch.backends.mha.set_fastpath_enabled(False)
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _output_names(loaded: LoadedModel) -> tuple[str, ...]:
+    flat = _Flattened(loaded)
+    try:
+        flat(*_example(loaded.inputs))
+    except CaptureError:
+        raise
+    except Exception as error:
+        raise CaptureError(
+            f"the model does not run on {_describe(loaded.inputs)}: {_first_line(error)}; "
+            "check --input"
+        ) from error
+    return flat.names
+
+
+def _example(inputs: ModelInputs) -> tuple[Tensor, ...]:
+    sizes = {
+        symbol: min(_EXAMPLE_SIZES.get(symbol, _EXAMPLE_SIZE), inputs.limit(symbol))
+        for symbol in inputs.symbols
+    }
+    return tuple(torch.from_numpy(array) for array in inputs.draw(sizes).values())
+
+
+def _export(loaded: LoadedModel) -> torch.export.ExportedProgram:
+    dynamic = tuple(
+        {
+            axis: torch.export.Dim.DYNAMIC
+            for axis, size in enumerate(spec.shape)
+            if isinstance(size, str)
+        }
+        for spec in loaded.inputs.specs
+    )
+    flat = _Flattened(loaded)
+    try:
+        # The wrapper takes its inputs as one variable argument, hence the nesting.
+        return torch.export.export(
+            flat, _example(loaded.inputs), dynamic_shapes=(dynamic,), strict=False
+        )
+    except Exception as error:
+        raise CaptureError(f"torch.export cannot capture the model: {_first_line(error)}") from error
+
+
+def _translate(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
+    try:
+        exported = torch.onnx.export(
+            program, dynamo=True, optimize=False, verbose=False, opset_version=opset
+        )
+    except Exception as error:
+        cause = error.__cause__ or error
+        raise CaptureError(f"torch.onnx cannot translate the model: {_first_line(cause)}") from error
+    assert exported is not None
+    if exported.model.opset_imports.get("") != opset:
+        raise CaptureError(
+            f"the model needs opset {exported.model.opset_imports.get('')}; "
+            f"it cannot be written in opset {opset}"
+        )
+    return exported.model
+
+
+def _name_inputs_and_outputs(
+    model: ir.Model, inputs: ModelInputs, output_names: tuple[str, ...]
+) -> None:
+    """Give inputs, outputs and symbolic sizes the names the artifact promises."""
+    symbols: dict[str, str] = {}
+    for value, spec in zip(model.graph.inputs, inputs.specs, strict=True):
+        value.name = spec.name
+        assert value.shape is not None
+        for size, wanted in zip(value.shape, spec.shape, strict=True):
+            if isinstance(wanted, str):
+                if isinstance(size, int):
+                    raise CaptureError(
+                        f"the model fixes {wanted!r} of input {spec.name!r} to {size}; "
+                        f"give it as a fixed size in --input, or make the model accept any"
+                    )
+                symbols[str(size)] = wanted
+    for value, name in zip(model.graph.outputs, output_names, strict=True):
+        value.name = name
+    for value in list(model.graph.initializers.values()):
+        assert value.name is not None
+        value.name = value.name.removeprefix("module.")  # the wrapper's attribute
+    pattern = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in symbols) or "(?!)")
+    for value in _all_values(model.graph):
+        if value.shape is not None:
+            value.shape = ir.Shape(
+                size if isinstance(size, int) else pattern.sub(lambda m: symbols[m[0]], str(size))
+                for size in value.shape
+            )
+
+
+def _all_values(graph: ir.Graph) -> Iterator[ir.Value]:
+    yield from graph.inputs
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        yield from node.outputs
+
+
+def _keep_weights(node: ir.Node) -> bool | None:
+    """Forbid constant folding of a weight.
+
+    Folding ``Transpose(weight)`` at each of twelve uses is how a shared weight becomes
+    twelve; small ones would be folded by the optimizer's default.
+    """
+    for value in node.inputs:
+        tensor = value.const_value if value is not None else None
+        if tensor is not None and tensor.dtype.is_floating_point() and tensor.size > 1:
+            return False
+    return None
+
+
+def _is_tensor(value: object) -> bool:
+    return isinstance(value, Tensor)
+
+
+def _describe(inputs: ModelInputs) -> str:
+    return ", ".join(
+        f"{spec.name}: {spec.dtype}[{', '.join(map(str, spec.shape))}]" for spec in inputs.specs
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,0 +1,256 @@
+"""Load ALBERT and BERT with the heads of transformers, offline and without its loader.
+
+The module is built from its configuration and filled from our own state dict, so that a
+missing weight is an error and never a random value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from exporter.checkpoint.input_specs import choose_inputs, well_known
+from exporter.checkpoint.loaded import LoadedModel, Source
+from exporter.checkpoint.probing import record_probe
+from exporter.checkpoint.sharing_map import read_sharing_map
+from exporter.checkpoint.state_dicts import (
+    StateDict,
+    check_keys,
+    fold_ties,
+    list_some,
+    strip_wrappers,
+    to_float32,
+)
+from exporter.errors import CheckpointError
+
+__all__ = ["ByName", "build_huggingface"]
+
+
+@dataclass(frozen=True)
+class _Head:
+    """What a head returns, and the first components of the names it adds to the encoder."""
+
+    outputs: tuple[str, ...]
+
+
+_HEADS = {
+    "Model": _Head(("last_hidden_state", "pooler_output")),
+    "ForMaskedLM": _Head(("logits",)),
+    "ForSequenceClassification": _Head(("logits",)),
+    "ForTokenClassification": _Head(("logits",)),
+    "ForQuestionAnswering": _Head(("start_logits", "end_logits")),
+}
+_FAMILIES = {"albert": "Albert", "bert": "Bert"}
+
+
+class ByName(nn.Module):
+    """A Hugging Face model that takes tensors by name and returns a plain tuple of tensors."""
+
+    def __init__(self, model: nn.Module, outputs: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.outputs = outputs
+        self.train(model.training)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """Take ``[B, S]`` each; return the tensors that ``outputs`` names, in order."""
+        result = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            return_dict=True,
+        )
+        return tuple(result[name] for name in self.outputs)
+
+
+def build_huggingface(
+    config: Mapping[str, Any], state: StateDict, source: Source, requested: Sequence[str]
+) -> LoadedModel:
+    """Build an ALBERT or BERT from its configuration and weights.
+
+    Raises:
+        CheckpointError: an architecture or option that is not supported, or a state dict
+            that does not fit; transformers is not installed.
+    """
+    family, head = _choose(config, source.name)
+    model, outputs, weights, notices = _fill(family, head, config, state)
+    module = ByName(model.eval(), outputs)
+    inputs = _inputs(model, requested)
+    content = dict(config)
+    if notices and any("converted" in notice for notice in notices):
+        content = {k: v for k, v in content.items() if k != "torch_dtype"} | {"dtype": "float32"}
+    return LoadedModel(
+        module=module,
+        inputs=inputs,
+        output_names=outputs,
+        sharing=read_sharing_map(module, record_probe(module, inputs)),
+        scheme=_scheme(family, model),
+        source=source,
+        config=content,
+        notices=notices,
+    )
+
+
+def _choose(config: Mapping[str, Any], name: str) -> tuple[str, str]:
+    """Return the family and the head, such as ``Albert`` and ``ForMaskedLM``."""
+    supported = f"supported: albert and bert as {', '.join(_HEADS)}"
+    family = _FAMILIES.get(str(config.get("model_type")))
+    if family is None:
+        raise CheckpointError(f"{name}: model_type {config.get('model_type')!r}; {supported}")
+    architectures = config.get("architectures") or []
+    if len(architectures) != 1:
+        raise CheckpointError(
+            f'{name}: config.json must say which head to export, such as "architectures": '
+            f'["{family}Model"]; {supported}'
+        )
+    head = str(architectures[0]).removeprefix(family)
+    if head not in _HEADS or not str(architectures[0]).startswith(family):
+        raise CheckpointError(f"{name}: architecture {architectures[0]!r}; {supported}")
+    if config.get("is_decoder") or config.get("add_cross_attention"):
+        raise CheckpointError(f"{name}: is_decoder models are not supported, only encoders")
+    position = config.get("position_embedding_type", "absolute")
+    if position != "absolute":
+        raise CheckpointError(
+            f"{name}: position_embedding_type {position!r} is not supported, only 'absolute'"
+        )
+    return family, head
+
+
+def _transformers() -> ModuleType:
+    try:
+        import transformers
+    except ImportError as error:
+        raise CheckpointError(
+            "reading a Hugging Face model needs transformers: pip install 'albert-export[hf]'"
+        ) from error
+    return transformers
+
+
+def _fill(
+    family: str, head: str, config: Mapping[str, Any], state: StateDict
+) -> tuple[Any, tuple[str, ...], StateDict, list[str]]:
+    library = _transformers()
+    options = {k: v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
+    try:
+        settings = getattr(library, f"{family}Config").from_dict(options)
+        # Measured with torch's exporter: the default attention turns a row that is all
+        # padding into zeros in PyTorch and into something else in ONNX (off by 0.4); this
+        # one adds the lowest float to the scores and agrees to 2e-7 on every row.
+        settings._attn_implementation = "eager"
+        extra = {}
+        outputs = _HEADS[head].outputs
+        if head == "Model" and not any("pooler." in name for name in state):
+            extra, outputs = {"add_pooling_layer": False}, outputs[:1]
+        with torch.random.fork_rng(devices=[]):  # the initial values are overwritten
+            model = getattr(library, f"{family}{head}")(settings, **extra)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise CheckpointError(f"config.json does not describe a {family}: {error}") from error
+    model = model.to(torch.float32)
+    expected = model.state_dict()
+    weights, unused = _align(strip_wrappers(_modern_names(state), expected), expected, model)
+    weights = fold_ties(weights, _ties(model, expected))
+    check_keys(weights, expected, type(model).__name__)
+    weights, notices = to_float32(weights, expected)
+    model.load_state_dict(weights)
+    if extra:
+        notices.append("the checkpoint has no pooler: last_hidden_state is the only output")
+    if unused:
+        notices.append(f"{len(unused)} weights of other heads left out ({list_some(unused)})")
+    return model, outputs, weights, notices
+
+
+def _modern_names(state: StateDict) -> StateDict:
+    """Rename what early BERT checkpoints call ``LayerNorm.gamma`` and ``beta``."""
+    ends = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
+    renamed = {}
+    for name, tensor in state.items():
+        for old, new in ends.items():
+            if name.endswith(old):
+                name = name.removesuffix(old) + new
+        renamed[name] = tensor
+    return renamed
+
+
+def _align(
+    state: StateDict, expected: Mapping[str, Tensor], model: Any
+) -> tuple[StateDict, list[str]]:
+    """Match the encoder's prefix; leave out what belongs to other heads.
+
+    Returns:
+        The state dict, and the names left out that are worth a word.
+    """
+    prefix = f"{model.base_model_prefix}."
+    bare = model.base_model is model  # the encoder itself, without a head
+    if bare and any(name.startswith(prefix) for name in state):
+        state = {
+            name.removeprefix(prefix) if name.startswith(prefix) else f"^{name}": tensor
+            for name, tensor in state.items()
+        }
+    elif not bare and not any(name.startswith(prefix) for name in state):
+        encoder = {n.removeprefix(prefix) for n in expected if n.startswith(prefix)}
+        state = {prefix + n if n in encoder else n: tensor for n, tensor in state.items()}
+    kept, unused = {}, []
+    for name, tensor in state.items():
+        if name in expected or not _is_spare(name, prefix):
+            kept[name] = tensor
+        elif not name.endswith(("position_ids", "token_type_ids")):
+            unused.append(name.removeprefix("^"))
+    return kept, unused
+
+
+def _is_spare(name: str, prefix: str) -> bool:
+    """Tell a weight of another head, or an old buffer, from one that nothing explains."""
+    if name.startswith("^"):
+        return True
+    if name.endswith(("embeddings.position_ids", "embeddings.token_type_ids")):
+        return True
+    return name.removeprefix(prefix).startswith(_HEAD_ROOTS)
+
+
+_HEAD_ROOTS = (
+    "pooler.",
+    "predictions.",
+    "cls.",
+    "classifier.",
+    "qa_outputs.",
+    "sop_classifier.",
+)
+"""What the heads of both families call their own weights."""
+
+
+def _ties(model: Any, expected: Mapping[str, Tensor]) -> dict[str, str]:
+    ties = dict(model.all_tied_weights_keys)
+    # The decoder's bias is written under one name by some versions, both by others.
+    # Untied, the module adds only the decoder's.
+    return {second: first for second, first in ties.items() if second in expected}
+
+
+def _inputs(model: Any, requested: Sequence[str]) -> Any:
+    settings = model.config
+    specs = (
+        well_known("input_ids", upper=settings.vocab_size),
+        well_known("attention_mask"),
+        well_known("token_type_ids", upper=settings.type_vocab_size),
+    )
+    return choose_inputs(specs, {"sequence": settings.max_position_embeddings}, requested)
+
+
+def _scheme(family: str, model: Any) -> str:
+    if family == "Bert":
+        return "none"
+    groups = int(model.config.num_hidden_groups)
+    if model.config.inner_group_num != 1:
+        return "unknown"
+    if groups == model.config.num_hidden_layers:
+        return "none"
+    return "all" if groups == 1 else f"grouped({groups})"

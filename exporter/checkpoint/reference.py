@@ -1,0 +1,53 @@
+"""Load the reference encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from exporter.checkpoint.input_specs import choose_inputs, well_known
+from exporter.checkpoint.loaded import LoadedModel, Source
+from exporter.checkpoint.probing import record_probe
+from exporter.checkpoint.sharing_map import read_sharing_map
+from exporter.checkpoint.state_dicts import StateDict, check_keys, strip_wrappers, to_float32
+from exporter.errors import CheckpointError
+from exporter.models import EncoderConfig, SharedEncoder
+
+__all__ = ["build_reference"]
+
+
+def build_reference(
+    config: Mapping[str, Any], state: StateDict, source: Source, requested: Sequence[str]
+) -> LoadedModel:
+    """Build the reference encoder from its configuration and weights.
+
+    Raises:
+        CheckpointError: a configuration or state dict that does not fit.
+    """
+    try:
+        chosen = EncoderConfig.from_dict(config)
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(f"the configuration in {source.name} is wrong: {error}") from error
+    with torch.random.fork_rng(devices=[]):  # the initial values are overwritten
+        module = SharedEncoder(chosen)
+    expected = module.state_dict()
+    weights = strip_wrappers(state, expected)
+    check_keys(weights, expected, "the reference encoder of its configuration")
+    weights, notices = to_float32(weights, expected)
+    module.load_state_dict(weights)
+    module.eval()
+    ids = well_known("input_ids", upper=chosen.vocab_size)
+    limits = {"sequence": chosen.max_position_embeddings}
+    inputs = choose_inputs((ids, well_known("attention_mask")), limits, requested)
+    return LoadedModel(
+        module=module,
+        inputs=inputs,
+        output_names=(module.output_name,),
+        sharing=read_sharing_map(module, record_probe(module, inputs)),
+        scheme=str(chosen.sharing),
+        source=source,
+        config=chosen.to_dict(),
+        notices=notices,
+    )

@@ -1,0 +1,1 @@
+"""The command line: parse, one library call, a typed error to a message."""

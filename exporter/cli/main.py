@@ -1,0 +1,43 @@
+"""``albert-export`` and its commands. Imports no torch and no onnxruntime."""
+
+from __future__ import annotations
+
+import click
+
+from exporter import __version__
+from exporter.cli.bench_command import bench
+from exporter.cli.export_command import export
+
+__all__ = ["main"]
+
+
+class DefaultCommandGroup(click.Group):
+    """A group whose first argument may be the model: ``export`` is then understood."""
+
+    DEFAULT = "export"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command in front of anything that is no command of ours."""
+        own = {*self.commands, *ctx.help_option_names, "--version"}
+        if args and args[0] not in own:
+            args = [self.DEFAULT, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(
+    cls=DefaultCommandGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="'albert-export MODEL [OPTIONS]' is short for 'albert-export export MODEL [OPTIONS]'.",
+)
+@click.version_option(__version__, prog_name="albert-export")
+def main() -> None:
+    """Export shared-layer transformers to ONNX, small and provably unchanged.
+
+    \b
+    albert-export model.pt --dedupe       export a checkpoint
+    albert-export bench model-onnx        measure the result
+    """
+
+
+main.add_command(export)
+main.add_command(bench)

@@ -1,0 +1,80 @@
+"""Scopes of ONNX names: graphs inside graphs, and names nobody has taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import onnx_ir as ir
+
+__all__ = ["Names", "all_graphs", "inner_graphs", "lineage", "parent_graphs"]
+
+
+def inner_graphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
+    """Yield the graphs that ``nodes`` hold themselves (branches, loop bodies)."""
+    for node in nodes:
+        for attribute in node.attributes.values():
+            if attribute.is_ref():
+                continue
+            if attribute.type == ir.AttributeType.GRAPH:
+                yield attribute.as_graph()
+            elif attribute.type == ir.AttributeType.GRAPHS:
+                yield from attribute.as_graphs()
+
+
+def parent_graphs(model: ir.Model) -> dict[ir.Graph, ir.Graph | None]:
+    """Map each graph that may hold initializers to the next such graph around it.
+
+    The main graph and the outermost graphs inside functions map to ``None``: a function's
+    own body can hold no initializers.
+    """
+    parents: dict[ir.Graph, ir.Graph | None] = {}
+
+    def enter(graph: ir.Graph, parent: ir.Graph | None) -> None:
+        parents[graph] = parent
+        for inner in inner_graphs(graph):
+            enter(inner, graph)
+
+    enter(model.graph, None)
+    for function in model.functions.values():
+        for inner in inner_graphs(function):
+            enter(inner, None)
+    return parents
+
+
+def all_graphs(model: ir.Model) -> Iterator[ir.Graph | ir.Function]:
+    """Yield the main graph, every function, and every graph inside them."""
+    pending: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    while pending:
+        graph = pending.pop(0)
+        yield graph
+        pending.extend(inner_graphs(graph))
+
+
+def lineage(graph: ir.Graph, parents: dict[ir.Graph, ir.Graph | None]) -> list[ir.Graph]:
+    """Return ``graph`` and the graphs around it, innermost first."""
+    graphs = [graph]
+    while (parent := parents[graphs[-1]]) is not None:
+        graphs.append(parent)
+    return graphs
+
+
+class Names:
+    """Every value name of a model, in whatever scope, to find free ones."""
+
+    def __init__(self, model: ir.Model) -> None:
+        self._taken: set[str] = set()
+        for graph in all_graphs(model):
+            self._taken.update(value.name for value in graph.inputs if value.name)
+            if isinstance(graph, ir.Graph):
+                self._taken.update(graph.initializers)
+            for node in graph:
+                self._taken.update(value.name for value in node.outputs if value.name)
+
+    def fresh(self, base: str) -> str:
+        """Return ``base``, or ``base_2``, ``base_3``, …: the first that is free, now taken."""
+        name, number = base, 1
+        while name in self._taken:
+            number += 1
+            name = f"{base}_{number}"
+        self._taken.add(name)
+        return name

@@ -1,0 +1,1 @@
+"""Runtimes that open, run and measure an exported model."""

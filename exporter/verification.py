@@ -1,0 +1,216 @@
+"""Are two sets of named arrays the same? Pure numpy.
+
+Measuring is separate from the verdict: :func:`compare` records every metric, always;
+:func:`judge` decides. Nothing here knows where the arrays came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+__all__ = ["CaseReport", "OutputReport", "Status", "Verdict", "Verification", "compare", "judge"]
+
+Status = Literal["passed", "failed", "not run"]
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """How one output differs from its reference, over all its elements.
+
+    Args:
+        output: name of the output.
+        shape: shape of the reference; ``candidate_shape`` is the other's. Where they
+            differ every metric is ``None``.
+        max_abs: largest absolute difference; infinite where one side is finite and the
+            other is not, or both are infinite with opposite signs.
+        mean_abs: mean absolute difference.
+        max_rel: largest of ``|a-b| / max(|a|, 1e-6)``.
+        cosine: cosine of the two flattened arrays, 1.0 when both are zero.
+        top1_agreement: share of positions along the last axis whose argmax is equal.
+        nonfinite_reference: elements of the reference that are NaN or infinite.
+        nonfinite_candidate: the same of the candidate. NaN against NaN is no difference.
+        bit_equal: both arrays hold the same bits.
+    """
+
+    output: str
+    shape: tuple[int, ...]
+    candidate_shape: tuple[int, ...]
+    max_abs: float | None
+    mean_abs: float | None
+    max_rel: float | None
+    cosine: float | None
+    top1_agreement: float | None
+    nonfinite_reference: int
+    nonfinite_candidate: int
+    bit_equal: bool
+
+
+@dataclass(frozen=True)
+class CaseReport:
+    """The outputs of one named set of inputs; ``missing`` and ``extra`` are output names."""
+
+    case: str
+    outputs: tuple[OutputReport, ...]
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+
+    @property
+    def worst(self) -> float:
+        """Largest absolute difference; infinite where outputs cannot be compared."""
+        if self.missing or self.extra:
+            return float("inf")
+        values = (float("inf") if o.max_abs is None else o.max_abs for o in self.outputs)
+        return max(values, default=float("inf"))
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``passed`` or ``failed``, with the reasons for a failure."""
+
+    status: Status
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verification:
+    """All cases of one file, the tolerance they were held to, and the verdict."""
+
+    cases: tuple[CaseReport, ...]
+    atol: float
+    verdict: Verdict
+
+    @property
+    def worst(self) -> float:
+        """Largest absolute difference over all cases."""
+        return max((case.worst for case in self.cases), default=float("inf"))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; an infinite difference is ``null``."""
+        return {
+            "verdict": self.verdict.status,
+            "reasons": list(self.verdict.reasons),
+            "atol": self.atol,
+            "worst_abs_error": _json_number(self.worst),
+            "cases": [_case_dict(case) for case in self.cases],
+        }
+
+
+def compare(
+    case: str,
+    reference: Mapping[str, np.ndarray],
+    candidate: Mapping[str, np.ndarray],
+) -> CaseReport:
+    """Measure every output of ``candidate`` against ``reference``."""
+    return CaseReport(
+        case=case,
+        outputs=tuple(
+            _compare_output(name, reference[name], candidate[name])
+            for name in reference
+            if name in candidate
+        ),
+        missing=tuple(name for name in reference if name not in candidate),
+        extra=tuple(name for name in candidate if name not in reference),
+    )
+
+
+def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
+    """Decide: every output of every case present, of equal shape, and within ``atol``.
+
+    No case at all is a failure: nothing was shown.
+    """
+    reasons = [] if cases else ["no case was run"]
+    for case in cases:
+        reasons += [f"{case.case}: output {name!r} is missing" for name in case.missing]
+        reasons += [f"{case.case}: output {name!r} is not in the source" for name in case.extra]
+        if not (case.outputs or case.missing):
+            reasons.append(f"{case.case}: there is no output to compare")
+        for output in case.outputs:
+            if output.max_abs is None:
+                reasons.append(
+                    f"{case.case}: {output.output} has shape {list(output.candidate_shape)}, "
+                    f"not {list(output.shape)}"
+                )
+            elif not output.max_abs <= atol:
+                reasons.append(
+                    f"{case.case}: {output.output} differs by {output.max_abs:.3g}, "
+                    f"more than {atol:.3g}"
+                )
+    verdict = Verdict("failed" if reasons else "passed", tuple(reasons))
+    return Verification(cases=cases, atol=atol, verdict=verdict)
+
+
+def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> OutputReport:
+    shapes = {"shape": reference.shape, "candidate_shape": candidate.shape}
+    a = np.asarray(reference, dtype=np.float64)
+    b = np.asarray(candidate, dtype=np.float64)
+    nonfinite = {
+        "nonfinite_reference": int((~np.isfinite(a)).sum()),
+        "nonfinite_candidate": int((~np.isfinite(b)).sum()),
+    }
+    if reference.shape != candidate.shape:
+        return OutputReport(
+            name, **shapes, max_abs=None, mean_abs=None, max_rel=None, cosine=None,
+            top1_agreement=None, **nonfinite, bit_equal=False,
+        )  # fmt: skip
+    bit_equal = reference.dtype == candidate.dtype and reference.tobytes() == candidate.tobytes()
+    if not a.size:
+        return OutputReport(name, **shapes, max_abs=0.0, mean_abs=0.0, max_rel=0.0, cosine=1.0,
+                            top1_agreement=1.0, **nonfinite, bit_equal=bit_equal)  # fmt: skip
+    difference = _difference(a, b)
+    return OutputReport(
+        output=name,
+        **shapes,
+        max_abs=float(difference.max()),
+        mean_abs=float(difference.mean()),
+        max_rel=float((difference / np.maximum(np.abs(np.nan_to_num(a)), 1e-6)).max()),
+        cosine=_cosine(a, b),
+        top1_agreement=_top1_agreement(a, b),
+        **nonfinite,
+        bit_equal=bit_equal,
+    )
+
+
+def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``|a-b|``; 0 for the same NaN or infinity on both sides, infinite for one side only."""
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        difference = np.abs(a - b)
+    difference[same] = 0.0
+    difference[np.isnan(difference)] = np.inf
+    return difference
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float | None:
+    if not (np.isfinite(a).all() and np.isfinite(b).all()):
+        return None
+    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
+    if norms == 0.0:
+        return 1.0 if not (a.any() or b.any()) else 0.0
+    return float(a.ravel() @ b.ravel()) / norms
+
+
+def _top1_agreement(a: np.ndarray, b: np.ndarray) -> float | None:
+    if a.ndim == 0 or a.shape[-1] < 2:
+        return None
+    return float((a.argmax(axis=-1) == b.argmax(axis=-1)).mean())
+
+
+def _json_number(value: float | None) -> float | None:
+    return value if value is not None and np.isfinite(value) else None
+
+
+def _case_dict(case: CaseReport) -> dict[str, Any]:
+    record = asdict(case)
+    record["worst_abs_error"] = _json_number(case.worst)
+    for output in record["outputs"]:
+        output["shape"] = list(output["shape"])
+        output["candidate_shape"] = list(output["candidate_shape"])
+        for metric in ("max_abs", "mean_abs", "max_rel"):
+            output[metric] = _json_number(output[metric])
+    for key in ("outputs", "missing", "extra"):
+        record[key] = list(record[key])
+    return record
