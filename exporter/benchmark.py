@@ -101,9 +101,7 @@ def paired_ratio(candidate: Measurement, baseline: Measurement) -> float:
     return float(np.median([a / b for a, b in pairs]))
 
 
-def _interleave(
-    workers: dict[str, CpuWorker], options: BenchmarkOptions
-) -> dict[str, list[float]]:
+def _interleave(workers: dict[str, CpuWorker], options: BenchmarkOptions) -> dict[str, list[float]]:
     samples: dict[str, list[float]] = {variant: [] for variant in workers}
     end = time.monotonic() + options.min_seconds
     runs = 0

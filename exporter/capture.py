@@ -1,29 +1,22 @@
-"""LoadedModel → ``onnx_ir`` graph, by torch's dynamo exporter.
-
-Also runs the source model (:func:`run_source`), under exactly the conditions it is
-captured in, so that verification compares like with like.
-"""
+"""LoadedModel → ``onnx_ir`` graph, by torch's dynamo exporter."""
 
 from __future__ import annotations
 
-import logging
 import re
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import onnx_ir as ir
 import torch
 from onnxscript import optimizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from exporter.checkpoint import LoadedModel
 from exporter.errors import CaptureError
-from exporter.inputs import Feeds, ModelInputs
+from exporter.inputs import ModelInputs
+from exporter.source_model import FlatModule, export_conditions
 
-__all__ = ["DEFAULT_OPSET", "OPSETS", "Captured", "capture", "run_source", "source_runner"]
+__all__ = ["DEFAULT_OPSET", "OPSETS", "Captured", "capture"]
 
 DEFAULT_OPSET = 18
 OPSETS = range(18, 24)
@@ -72,7 +65,7 @@ def capture(loaded: LoadedModel, *, opset: int = DEFAULT_OPSET) -> Captured:
         raise CaptureError(
             f"opset {opset} is not supported; choose one from {OPSETS[0]} to {OPSETS[-1]}"
         )
-    with _export_conditions(loaded.module):
+    with export_conditions(loaded.module):
         names = _output_names(loaded)
         program = loaded.program or _export(loaded)
         model = _translate(program, opset)
@@ -84,87 +77,8 @@ def capture(loaded: LoadedModel, *, opset: int = DEFAULT_OPSET) -> Captured:
     return Captured(model, sum(t.nbytes for t in program.constants.values() if _is_tensor(t)))
 
 
-def run_source(loaded: LoadedModel, feeds: Feeds) -> dict[str, np.ndarray]:
-    """Run the PyTorch model in eval mode; return its named outputs."""
-    with _export_conditions(loaded.module):
-        flat = _Flattened(loaded)
-        outputs = flat(*(torch.from_numpy(feeds[spec.name]) for spec in loaded.inputs.specs))
-    return {name: value.numpy() for name, value in zip(flat.names, outputs, strict=True)}
-
-
-def source_runner(loaded: LoadedModel) -> Callable[[Feeds], Mapping[str, np.ndarray]]:
-    """Return :func:`run_source` bound to ``loaded``."""
-    return lambda feeds: run_source(loaded, feeds)
-
-
-class _Flattened(nn.Module):
-    """Takes inputs in their order, gives a flat tuple of tensors and their ``names``."""
-
-    def __init__(self, loaded: LoadedModel) -> None:
-        super().__init__()
-        self.module = loaded.module
-        self.input_names = tuple(spec.name for spec in loaded.inputs.specs)
-        self.wanted = loaded.output_names
-        self.names: tuple[str, ...] = ()
-        self.training = False
-
-    def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
-        feeds = dict(zip(self.input_names, values, strict=True))
-        found = dict(_named_tensors(self.module(**feeds), "output"))
-        if not found:
-            raise CaptureError("the model's forward returns no tensor; nothing can be exported")
-        if self.wanted and len(self.wanted) != len(found):
-            raise CaptureError(
-                f"the model returns {len(found)} tensors where {len(self.wanted)} are expected: "
-                f"{', '.join(self.wanted)}"
-            )
-        self.names = self.wanted or tuple(found)
-        return tuple(found.values())
-
-
-def _named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
-    """Walk what a forward returned: a tensor, a sequence, or a mapping (Hugging Face's outputs)."""
-    if isinstance(value, Tensor):
-        yield name, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _named_tensors(item, str(key))
-    elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        for key, item in zip(value._fields, value, strict=True):
-            yield from _named_tensors(item, key)
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _named_tensors(item, name if len(value) == 1 else f"{name}_{index}")
-
-
-@contextmanager
-def _export_conditions(module: nn.Module) -> Iterator[None]:
-    """Eval mode, no gradients, no fused attention path, quiet exporter; all restored on exit."""
-    modes = [(child, child.training) for child in module.modules()]
-    fastpath = torch.backends.mha.get_fastpath_enabled()
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
-    levels = [logger.level for logger in loggers]
-    with ExitStack() as stack:
-        stack.callback(lambda: [setattr(child, "training", mode) for child, mode in modes])
-        stack.callback(torch.backends.mha.set_fastpath_enabled, fastpath)
-        stack.callback(
-            lambda: [lg.setLevel(lv) for lg, lv in zip(loggers, levels, strict=True)]
-        )
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(warnings.catch_warnings())
-        for child, _ in modes:  # not module.eval(): exported programs refuse it
-            child.training = False
-        # The fused path of nn.TransformerEncoderLayer and nn.MultiheadAttention is one
-        # opaque operator without an ONNX form, and drops padded positions.
-        torch.backends.mha.set_fastpath_enabled(False)
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        warnings.simplefilter("ignore")
-        yield
-
-
 def _output_names(loaded: LoadedModel) -> tuple[str, ...]:
-    flat = _Flattened(loaded)
+    flat = FlatModule(loaded)
     try:
         flat(*_example(loaded.inputs))
     except CaptureError:
@@ -194,14 +108,16 @@ def _export(loaded: LoadedModel) -> torch.export.ExportedProgram:
         }
         for spec in loaded.inputs.specs
     )
-    flat = _Flattened(loaded)
+    flat = FlatModule(loaded)
     try:
         # The wrapper takes its inputs as one variable argument, hence the nesting.
         return torch.export.export(
             flat, _example(loaded.inputs), dynamic_shapes=(dynamic,), strict=False
         )
     except Exception as error:
-        raise CaptureError(f"torch.export cannot capture the model: {_first_line(error)}") from error
+        raise CaptureError(
+            f"torch.export cannot capture the model: {_first_line(error)}"
+        ) from error
 
 
 def _translate(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
@@ -211,7 +127,9 @@ def _translate(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
         )
     except Exception as error:
         cause = error.__cause__ or error
-        raise CaptureError(f"torch.onnx cannot translate the model: {_first_line(cause)}") from error
+        raise CaptureError(
+            f"torch.onnx cannot translate the model: {_first_line(cause)}"
+        ) from error
     assert exported is not None
     if exported.model.opset_imports.get("") != opset:
         raise CaptureError(

@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from exporter.accounting import count_graph, file_bytes, stored_bytes
 from exporter.artifact import Artifact, StagedArtifact, check_destination
-from exporter.capture import DEFAULT_OPSET, capture, source_runner
+from exporter.capture import DEFAULT_OPSET, capture
 from exporter.checkpoint import LoadedModel, load_checkpoint
 from exporter.errors import ArtifactError, ExportError, VerificationError
 from exporter.inputs import Feeds, ModelInputs, verification_cases
@@ -21,6 +21,7 @@ from exporter.onnx_files import write_model
 from exporter.passes.recipes import PassRecord, SharingContract, capture_recipe, run_recipe
 from exporter.passes.unshare_initializers import UnshareInitializersPass
 from exporter.runtimes.cpu import CpuSession
+from exporter.source_model import source_runner
 from exporter.verification import Verification, compare, judge
 
 __all__ = ["DEFAULT_ATOL", "ExportOptions", "Progress", "as_record", "export_checkpoint"]
@@ -97,9 +98,7 @@ def export_checkpoint(
     with StagedArtifact(destination, replace=options.replace) as staged:
         _add_assets(staged, loaded)
         progress("writing and verifying the model")
-        main = _write(
-            staged, MODEL_PATH, "fp32", model, records, verify=(loaded, options.atol)
-        )
+        main = _write(staged, MODEL_PATH, "fp32", model, records, verify=(loaded, options.atol))
         models = [main]
         if options.with_baseline:
             progress("writing the unshared baseline")
@@ -183,9 +182,7 @@ def _write(
     )
 
 
-def _write_baseline(
-    staged: StagedArtifact, baseline: ir.Model, inputs: ModelInputs
-) -> ModelRecord:
+def _write_baseline(staged: StagedArtifact, baseline: ir.Model, inputs: ModelInputs) -> ModelRecord:
     record = _write(
         staged,
         BASELINE_PATH,

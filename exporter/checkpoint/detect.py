@@ -135,9 +135,7 @@ def _detect_pickle(path: Path) -> Detected:
     try:
         content = read_pickle(path)
     except ValueError as error:
-        return Detected(
-            "unsupported", f"is a damaged pickle ({error}): copy or download it again"
-        )
+        return Detected("unsupported", f"is a damaged pickle ({error}): copy or download it again")
     if content.top == "dict":
         return Detected("state_dict")
     if content.top in ("list", "tuple", "tensor", "number", ""):

@@ -7,7 +7,6 @@ missing weight is an error and never a random value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -31,19 +30,12 @@ from exporter.errors import CheckpointError
 __all__ = ["ByName", "build_huggingface"]
 
 
-@dataclass(frozen=True)
-class _Head:
-    """What a head returns, and the first components of the names it adds to the encoder."""
-
-    outputs: tuple[str, ...]
-
-
 _HEADS = {
-    "Model": _Head(("last_hidden_state", "pooler_output")),
-    "ForMaskedLM": _Head(("logits",)),
-    "ForSequenceClassification": _Head(("logits",)),
-    "ForTokenClassification": _Head(("logits",)),
-    "ForQuestionAnswering": _Head(("start_logits", "end_logits")),
+    "Model": ("last_hidden_state", "pooler_output"),
+    "ForMaskedLM": ("logits",),
+    "ForSequenceClassification": ("logits",),
+    "ForTokenClassification": ("logits",),
+    "ForQuestionAnswering": ("start_logits", "end_logits"),
 }
 _FAMILIES = {"albert": "Albert", "bert": "Bert"}
 
@@ -148,7 +140,7 @@ def _fill(
         # one adds the lowest float to the scores and agrees to 2e-7 on every row.
         settings._attn_implementation = "eager"
         extra = {}
-        outputs = _HEADS[head].outputs
+        outputs = _HEADS[head]
         if head == "Model" and not any("pooler." in name for name in state):
             extra, outputs = {"add_pooling_layer": False}, outputs[:1]
         with torch.random.fork_rng(devices=[]):  # the initial values are overwritten
@@ -158,7 +150,7 @@ def _fill(
     model = model.to(torch.float32)
     expected = model.state_dict()
     weights, unused = _align(strip_wrappers(_modern_names(state), expected), expected, model)
-    weights = fold_ties(weights, _ties(model, expected))
+    weights = fold_ties(_complete_bias(weights, expected), model.all_tied_weights_keys)
     check_keys(weights, expected, type(model).__name__)
     weights, notices = to_float32(weights, expected)
     model.load_state_dict(weights)
@@ -190,32 +182,26 @@ def _align(
         The state dict, and the names left out that are worth a word.
     """
     prefix = f"{model.base_model_prefix}."
-    bare = model.base_model is model  # the encoder itself, without a head
-    if bare and any(name.startswith(prefix) for name in state):
-        state = {
-            name.removeprefix(prefix) if name.startswith(prefix) else f"^{name}": tensor
-            for name, tensor in state.items()
-        }
-    elif not bare and not any(name.startswith(prefix) for name in state):
+    prefixed = any(name.startswith(prefix) for name in state)
+    unused: list[str] = []
+    if model.base_model is model and prefixed:  # the encoder, out of a model with a head
+        unused = [name for name in state if not name.startswith(prefix)]
+        state = {n.removeprefix(prefix): t for n, t in state.items() if n.startswith(prefix)}
+    elif model.base_model is not model and not prefixed:
         encoder = {n.removeprefix(prefix) for n in expected if n.startswith(prefix)}
         state = {prefix + n if n in encoder else n: tensor for n, tensor in state.items()}
-    kept, unused = {}, []
-    for name, tensor in state.items():
-        if name in expected or not _is_spare(name, prefix):
-            kept[name] = tensor
-        elif not name.endswith(("position_ids", "token_type_ids")):
-            unused.append(name.removeprefix("^"))
-    return kept, unused
+    spare = [n for n in state if n not in expected and _is_spare(n.removeprefix(prefix))]
+    unused += [name for name in spare if not name.endswith(_OLD_BUFFERS)]
+    return {name: t for name, t in state.items() if name not in spare}, unused
 
 
-def _is_spare(name: str, prefix: str) -> bool:
+def _is_spare(name: str) -> bool:
     """Tell a weight of another head, or an old buffer, from one that nothing explains."""
-    if name.startswith("^"):
-        return True
-    if name.endswith(("embeddings.position_ids", "embeddings.token_type_ids")):
-        return True
-    return name.removeprefix(prefix).startswith(_HEAD_ROOTS)
+    return name.endswith(_OLD_BUFFERS) or name.startswith(_HEAD_ROOTS)
 
+
+_OLD_BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")
+"""Constants that early versions wrote among the weights."""
 
 _HEAD_ROOTS = (
     "pooler.",
@@ -228,11 +214,18 @@ _HEAD_ROOTS = (
 """What the heads of both families call their own weights."""
 
 
-def _ties(model: Any, expected: Mapping[str, Tensor]) -> dict[str, str]:
-    ties = dict(model.all_tied_weights_keys)
-    # The decoder's bias is written under one name by some versions, both by others.
-    # Untied, the module adds only the decoder's.
-    return {second: first for second, first in ties.items() if second in expected}
+def _complete_bias(state: StateDict, expected: Mapping[str, Tensor]) -> StateDict:
+    """Give the decoder's bias both its names.
+
+    Some versions write it under one only; where the decoder is not tied the module holds
+    both, and reads the decoder's.
+    """
+    for inner in [name for name in expected if name.endswith("predictions.decoder.bias")]:
+        outer = inner.replace(".decoder.", ".")
+        present = next((state[name] for name in (inner, outer) if name in state), None)
+        if present is not None:
+            state = {inner: present, outer: present} | state
+    return state
 
 
 def _inputs(model: Any, requested: Sequence[str]) -> Any:

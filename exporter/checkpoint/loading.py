@@ -43,10 +43,14 @@ def load_checkpoint(
     if found.kind in ("huggingface", "reference_folder"):
         return _load_folder(path, inputs)
     if found.kind == "state_dict":
-        return _load_dictionary(path, inputs)
+        return _load_dictionary(path, inputs, trust_pickle, import_paths)
+    if found.kind == "pickled_module":
+        return _load_pickled(path, found.detail, inputs, trust_pickle, import_paths)
+    if found.kind == "exported_program":
+        return _load_program(path, inputs, trust_pickle)
     if found.kind == "onnx":
         raise CheckpointError(f"{path.name} is an ONNX file: it has no PyTorch module to load")
-    raise CheckpointError(f"{path.name} {found.detail}")
+    raise CheckpointError(f"{path.name or path} {found.detail}")
 
 
 def _build(
@@ -74,8 +78,18 @@ def _load_folder(folder: Path, inputs: Sequence[str]) -> LoadedModel:
     return _with_tokenizer(_build(config, read_weights(files), source, inputs), folder)
 
 
-def _load_dictionary(path: Path, inputs: Sequence[str]) -> LoadedModel:
-    values = load_tensors(path)
+def _load_dictionary(
+    path: Path, inputs: Sequence[str], trust_pickle: bool, import_paths: Sequence[Path]
+) -> LoadedModel:
+    if trust_pickle:
+        from exporter.checkpoint.pickled import build_pickled, find_module, load_trusted
+
+        values = load_trusted(path, import_paths)
+        if (module := find_module(values)) is not None:
+            source = Source(path.name, "pickled_module", hash_file(path))
+            return _with_tokenizer(build_pickled(module, source, inputs), path.parent)
+    else:
+        values = load_tensors(path)
     config = values.get("config")
     if not isinstance(config, Mapping):
         raise CheckpointError(
@@ -85,3 +99,31 @@ def _load_dictionary(path: Path, inputs: Sequence[str]) -> LoadedModel:
     state = find_state_dict({k: v for k, v in values.items() if k != "config"}, path.name)
     source = Source(path.name, "", hash_file(path))
     return _with_tokenizer(_build(config, state, source, inputs), path.parent)
+
+
+def _load_pickled(
+    path: Path,
+    class_name: str,
+    inputs: Sequence[str],
+    trust_pickle: bool,
+    import_paths: Sequence[Path],
+) -> LoadedModel:
+    from exporter.checkpoint.pickled import build_pickled, find_module, load_trusted, refuse
+
+    if not trust_pickle:
+        raise refuse(path, class_name)
+    value = load_trusted(path, import_paths)
+    module = find_module(value)
+    if module is None:
+        raise CheckpointError(f"{path.name} holds a {type(value).__name__}, not an nn.Module")
+    source = Source(path.name, "pickled_module", hash_file(path))
+    return _with_tokenizer(build_pickled(module, source, inputs), path.parent)
+
+
+def _load_program(path: Path, inputs: Sequence[str], trust_pickle: bool) -> LoadedModel:
+    from exporter.checkpoint.exported_program import build_program, check_archive, load_program
+
+    if not trust_pickle:
+        check_archive(path)
+    source = Source(path.name, "exported_program", hash_file(path))
+    return _with_tokenizer(build_program(load_program(path), source, inputs), path.parent)

@@ -173,7 +173,9 @@ def check_keys(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], what
         raise CheckpointError(f"the checkpoint does not fit {what}: {list_some(wrong)}")
 
 
-def to_float32(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> tuple[StateDict, list[str]]:
+def to_float32(
+    state: Mapping[str, Tensor], expected: Mapping[str, Tensor]
+) -> tuple[StateDict, list[str]]:
     """Convert floating-point tensors of other widths to ``float32``.
 
     Returns:

@@ -21,9 +21,7 @@ __all__ = ["bench"]
 @click.option(
     "--threads", type=click.IntRange(1), default=1, show_default=True, help="Compute threads."
 )
-@click.option(
-    "--batch", type=click.IntRange(1), default=1, show_default=True, help="Rows per run."
-)
+@click.option("--batch", type=click.IntRange(1), default=1, show_default=True, help="Rows per run.")
 @click.option(
     "--seq", "sequence", type=click.IntRange(1), help="Tokens per row.  [the maximum, at most 128]"
 )

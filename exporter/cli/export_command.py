@@ -69,7 +69,8 @@ def export(model: Path, output: Path | None, as_json: bool, force: bool, **optio
     """
     from exporter.pipeline import ExportOptions, as_record, export_checkpoint
 
-    destination = output or Path(f"{model.stem if model.is_file() else model.name}-onnx")
+    name = model.absolute().name if model.is_dir() else model.stem
+    destination = output or Path(f"{name}-onnx")
     with progress_steps() as progress:
         chosen = ExportOptions(replace=force, **options)
         artifact = export_checkpoint(model, destination, chosen, progress)
@@ -97,7 +98,9 @@ def _print_summary(record: dict[str, Any]) -> None:
     table.add_row("stored", megabytes(record["stored_bytes"]), "tensors in the ONNX file")
     table.add_row("file", megabytes(record["file_bytes"]), record["models"][0]["path"])
     table.add_row("unshared", megabytes(record["unshared_bytes"]), "the same model without sharing")
-    table.add_row("ratio", f"{record['ratio']:.2f}×", f"unshared / stored; scheme {record['scheme']}")
+    table.add_row(
+        "ratio", f"{record['ratio']:.2f}×", f"unshared / stored; scheme {record['scheme']}"
+    )
     table.add_row(
         "worst error",
         "not finite" if error is None else f"{error:.1e}",

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from exporter.accounting import tensor_digest
 from exporter.passes.match import Match, ReportingPass, Skip
-from exporter.passes.scopes import Names, lineage, parent_graphs
+from exporter.passes.scopes import Names, lineage, owner, parent_graphs
 from exporter.passes.tensors import same_content, type_and_shape
 
 __all__ = ["DeduplicateInitializersPass"]
@@ -69,8 +69,8 @@ class DeduplicateInitializersPass(ReportingPass):
         for value in group:
             if value in outputs:
                 continue
-            visible = lineage(_owner(value), parents)
-            keeper = next((output for output in outputs if _owner(output) in visible), None)
+            visible = lineage(owner(value), parents)
+            keeper = next((output for output in outputs if owner(output) in visible), None)
             if keeper is None:
                 rest.append(value)
             else:
@@ -79,8 +79,8 @@ class DeduplicateInitializersPass(ReportingPass):
             self.skipped.append(Skip(str(value.name), "is a graph output: keeps its own copy"))
         if len(rest) < 2:
             return
-        home = _common_graph((_owner(value) for value in rest), parents)
-        keeper = next((value for value in rest if _owner(value) is home), None)
+        home = _common_graph((owner(value) for value in rest), parents)
+        keeper = next((value for value in rest if owner(value) is home), None)
         if keeper is None:
             keeper = rest[0]
             _move(keeper, home, names)
@@ -91,7 +91,7 @@ class DeduplicateInitializersPass(ReportingPass):
     def _replace(self, value: ir.Value, keeper: ir.Value) -> None:
         assert value.const_value is not None and value.name is not None
         value.replace_all_uses_with(keeper)
-        del _owner(value).initializers[value.name]
+        del owner(value).initializers[value.name]
         detail = f"replaced by equal {keeper.name!r}"
         self.matches.append(Match(value.name, detail, value.const_value.nbytes))
 
@@ -113,11 +113,6 @@ def _split_by_content(values: Iterable[ir.Value]) -> Iterator[list[ir.Value]]:
         yield from groups
 
 
-def _owner(value: ir.Value) -> ir.Graph:
-    assert isinstance(value.graph, ir.Graph), "an initializer belongs to a graph"
-    return value.graph
-
-
 def _common_graph(graphs: Iterable[ir.Graph], parents: Parents) -> ir.Graph:
     lineages = [lineage(graph, parents) for graph in graphs]
     return next(graph for graph in lineages[0] if all(graph in other for other in lineages))
@@ -125,7 +120,7 @@ def _common_graph(graphs: Iterable[ir.Graph], parents: Parents) -> ir.Graph:
 
 def _move(value: ir.Value, graph: ir.Graph, names: Names) -> None:
     assert value.name is not None
-    del _owner(value).initializers[value.name]
+    del owner(value).initializers[value.name]
     # Sibling graphs may use one name for different things, so even its own name may clash.
     value.name = names.fresh(value.name)
     graph.register_initializer(value)

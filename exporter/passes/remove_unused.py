@@ -28,7 +28,8 @@ class RemoveUnusedPass(ReportingPass):
 
     def rewrite(self, model: ir.Model) -> None:
         """Rewrite the main graph and every function."""
-        for root in (model.graph, *model.functions.values()):
+        roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+        for root in roots:
             needed: set[ir.Node] = set()
             read: set[ir.Value] = set()
             _mark(list(root.outputs), needed, read)

@@ -6,7 +6,15 @@ from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
-__all__ = ["Names", "all_graphs", "inner_graphs", "lineage", "parent_graphs"]
+__all__ = [
+    "Names",
+    "all_graphs",
+    "inner_graphs",
+    "lineage",
+    "move_to_front",
+    "owner",
+    "parent_graphs",
+]
 
 
 def inner_graphs(nodes: Iterable[ir.Node]) -> Iterator[ir.Graph]:
@@ -58,6 +66,12 @@ def lineage(graph: ir.Graph, parents: dict[ir.Graph, ir.Graph | None]) -> list[i
     return graphs
 
 
+def owner(initializer: ir.Value) -> ir.Graph:
+    """Return the graph that holds ``initializer``."""
+    assert isinstance(initializer.graph, ir.Graph), "an initializer belongs to a graph"
+    return initializer.graph
+
+
 class Names:
     """Every value name of a model, in whatever scope, to find free ones."""
 
@@ -78,3 +92,20 @@ class Names:
             name = f"{base}_{number}"
         self._taken.add(name)
         return name
+
+
+def move_to_front(node: ir.Node, graph: ir.Graph, names: Names) -> None:
+    """Move ``node``, all of whose inputs are initializers, before all nodes of ``graph``."""
+    assert node.graph is not None
+    if node.graph is not graph:
+        # Sibling graphs may use one name for different things, so even its own may clash.
+        for value in node.outputs:
+            value.name = names.fresh(str(value.name))
+    first = next(iter(graph), None)
+    if first is node:
+        return
+    node.graph.remove(node)
+    if first is None:
+        graph.append(node)
+    else:
+        graph.insert_before(first, node)

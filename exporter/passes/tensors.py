@@ -43,7 +43,7 @@ def same_content(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
 
 def _strings(tensor: ir.TensorProtocol) -> list[bytes]:
     if isinstance(tensor, ir.StringTensor):
-        texts = list(tensor.string_data())
-    else:
-        texts = tensor.numpy().reshape(-1).tolist()
+        return list(tensor.string_data())
+    # A lazy tensor of strings shows them as an array of objects.
+    texts: list[str | bytes] = tensor.numpy().reshape(-1).tolist()
     return [text.encode() if isinstance(text, str) else text for text in texts]

@@ -138,7 +138,7 @@ def _number_of(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")
 
 
-def _perturbed(source: ir.TensorProtocol, seed: list[int]) -> ir.Tensor:
+def _perturbed(source: ir.TensorProtocol, seed: list[int]) -> ir.TensorProtocol:
     stored = source.numpy()
     values = stored.astype(np.float32)
     std = float(np.std(values, where=np.isfinite(values))) or _STD_OF_CONSTANTS

@@ -1,0 +1,227 @@
+"""Load a ``.pt2`` of ``torch.export``, after looking for what would run code on loading."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import sympy
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.export.graph_signature import ConstantArgument, InputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from exporter.checkpoint.input_specs import WELL_KNOWN
+from exporter.checkpoint.loaded import LoadedModel, Source
+from exporter.checkpoint.sharing_map import read_sharing_map
+from exporter.checkpoint.state_dicts import list_some
+from exporter.errors import CheckpointError
+from exporter.inputs import InputSpec, ModelInputs, Role
+
+__all__ = ["ProgramByName", "build_program", "check_archive", "load_program"]
+
+_EXPRESSION = re.compile(r"[A-Za-z0-9_ +\-*/%(),<>=!&|~]*")
+
+
+def check_archive(path: Path) -> None:
+    """Refuse what :func:`torch.export.load` would execute.
+
+    Pickled tensors and sample inputs that hold other objects, compiled libraries, custom
+    objects, and size expressions that are more than arithmetic.
+
+    Raises:
+        CheckpointError: one of these, or a damaged archive.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = Counter(archive.namelist())
+            problem = next(_executables(archive, list(names)), None)
+            if twice := [name for name, count in names.items() if count > 1]:
+                problem = f"holds {twice[0]} twice"
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
+        raise CheckpointError(f"{path.name} is damaged or truncated: {error}") from error
+    if problem:
+        raise CheckpointError(
+            f"{path.name} {problem}, and reading it would run code from the file, which can "
+            "do anything you can. Pass --trust-pickle if you trust whoever made the file"
+        )
+
+
+def _executables(archive: zipfile.ZipFile, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        if "/aotinductor/" in name or name.endswith((".so", ".dll", ".dylib")):
+            yield f"holds compiled code ({name})"
+        elif name.endswith(".json"):
+            yield from _suspicious_json(name, json.loads(archive.read(name)))
+        elif name.endswith((".pt", ".pkl")) and archive.getinfo(name).file_size:
+            try:
+                torch.load(io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True)
+            except (pickle.UnpicklingError, RuntimeError, EOFError):
+                yield f"holds Python objects ({name})"
+
+
+def _suspicious_json(name: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        place = str(value.get("path_name") or "")
+        if value.get("use_pickle") or place.startswith(("custom_obj", "opaque_obj")):
+            yield f"holds Python objects ({place or name})"
+        expression = str(value.get("expr_str") or "")
+        # These go through sympy's parser, which evaluates Python.
+        if not _EXPRESSION.fullmatch(expression) or "__" in expression:
+            yield f"holds the expression {expression!r}"
+        for inner in value.values():
+            yield from _suspicious_json(name, inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _suspicious_json(name, inner)
+
+
+def load_program(path: Path) -> ExportedProgram:
+    """Read the program; call :func:`check_archive` first unless the file is trusted.
+
+    Raises:
+        CheckpointError: this version of torch cannot read it.
+    """
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # a foreign schema fails anywhere
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            f"{path.name} cannot be read by torch {torch.__version__} ({why}): export it again "
+            "with this version"
+        ) from error
+
+
+class ProgramByName(nn.Module):
+    """A program's module, called with its tensors by name, however it was exported."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__()
+        self.program_module = program.module()
+        self.structure = program.call_spec.in_spec
+        self.arguments = [
+            (spec.arg.name, spec.arg.value if isinstance(spec.arg, ConstantArgument) else None)
+            for spec in program.graph_signature.input_specs
+            if spec.kind is InputKind.USER_INPUT
+        ]
+
+    def forward(self, **tensors: Tensor) -> Any:
+        """Take the program's inputs by name; return what it returns."""
+        flat = [tensors.get(name, constant) for name, constant in self.arguments]
+        positional, named = pytree.tree_unflatten(flat, self.structure)
+        return self.program_module(*positional, **named)
+
+
+def build_program(
+    program: ExportedProgram, source: Source, requested: Sequence[str]
+) -> LoadedModel:
+    """Describe an exported program from its own signature.
+
+    Raises:
+        CheckpointError: inputs that are asked for though the program fixes them, or a size
+            that is computed from another one.
+    """
+    inputs = _inputs(program)
+    names = [spec.name for spec in inputs.specs]
+    if requested and sorted(requested) != sorted(names):
+        raise CheckpointError(
+            f"{source.name} fixes its own inputs ({', '.join(names)}): leave --input out, or "
+            "export the program again"
+        )
+    fixed = [
+        f"{spec.name}[{','.join(str(size) for size in spec.shape)}]"
+        for spec in inputs.specs
+        if any(isinstance(size, int) for size in spec.shape)
+    ]
+    notices = []
+    if fixed:
+        notices.append(
+            f"sizes are fixed in the program: {list_some(fixed)}. For others export it again "
+            "with dynamic_shapes"
+        )
+    module = ProgramByName(program)
+    return LoadedModel(
+        module=module,
+        inputs=inputs,
+        output_names=(),
+        sharing=read_sharing_map(module.program_module),
+        scheme="unknown",
+        source=source,
+        program=program,
+        notices=notices,
+    )
+
+
+def _inputs(program: ExportedProgram) -> ModelInputs:
+    users = {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
+    }
+    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in users]
+    symbols: dict[str, str] = {}
+    limits: dict[str, int] = {}
+    specs = []
+    for node in nodes:
+        value = node.meta["val"]
+        shape = tuple(
+            _size(size, axis, node.name, symbols, limits, program)
+            for axis, size in enumerate(value.shape)
+        )
+        dtype = str(value.dtype).removeprefix("torch.")
+        upper = _rows_reached(node)
+        specs.append(InputSpec(node.name, dtype, shape, _role(node.name, dtype, upper), upper))
+    return ModelInputs(tuple(specs), limits)
+
+
+def _role(name: str, dtype: str, upper: int | None) -> Role:
+    if upper is not None:
+        return "ids"
+    if name.endswith("mask"):
+        return "mask"
+    return "ids" if WELL_KNOWN.get(name) == "ids" and dtype.startswith("int") else "values"
+
+
+def _size(
+    size: int | torch.SymInt,
+    axis: int,
+    name: str,
+    symbols: dict[str, str],
+    limits: dict[str, int],
+    program: ExportedProgram,
+) -> int | str:
+    """Return a fixed size, or a symbol's name; the file keeps symbols but not their names."""
+    if isinstance(size, int):
+        return size
+    expression = size.node.expr
+    if not isinstance(expression, sympy.Symbol):
+        raise CheckpointError(
+            f"input {name} has a size computed from another one ({expression}), which is not "
+            "supported: export the program with independent sizes"
+        )
+    key = str(expression)
+    if key not in symbols:
+        customary = ("batch", "sequence")[axis] if axis < 2 else key
+        symbols[key] = customary if customary not in symbols.values() else key
+        bounds = program.range_constraints.get(expression)
+        if bounds is not None and isinstance(bounds.upper, int | sympy.Integer):
+            limits[symbols[key]] = int(bounds.upper)
+    return symbols[key]
+
+
+def _rows_reached(node: torch.fx.Node) -> int | None:
+    """Rows of the smallest embedding that takes ``node`` as its ids, directly."""
+    rows = [
+        int(user.args[0].meta["val"].shape[0])
+        for user in node.users
+        if user.target is torch.ops.aten.embedding.default and user.args[1] is node
+    ]
+    return min(rows, default=None)
