@@ -112,5 +112,6 @@ def file_bytes(path: Path) -> int:
 
 
 def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    for root in (model.graph, *model.functions.values()):
+    roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for root in roots:
         yield from ir.traversal.RecursiveGraphIterator(root)

@@ -1,8 +1,8 @@
 """Every error this package raises on purpose.
 
 All derive from :class:`ExportError`; its text is one line a person can act on:
-what is wrong, where, and what to do. The command line prints that line and
-exits with the class's ``exit_code``.
+what is wrong, where, and what to do. The command line prints that line and exits
+with code 1.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ __all__ = [
 
 class ExportError(Exception):
     """Base of all errors of this package."""
-
-    exit_code = 1
 
 
 class CheckpointError(ExportError):

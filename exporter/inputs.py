@@ -203,11 +203,11 @@ def verification_cases(inputs: ModelInputs, *, seed: int = 0) -> list[Verificati
         lengths = [int(n) for n in rng.integers(1, length + 1, batch)]
         plan.append((f"random {batch}x{length}", batch, length, lengths))
     cases = []
-    for index, (name, batch, length, lengths) in enumerate(plan):
+    for index, (name, batch, length, row_lengths) in enumerate(plan):
         if length > longest:
             continue
         sizes = {s: min(batch if s == "batch" else length, inputs.limit(s)) for s in symbols}
-        rows = lengths[: sizes.get("batch", batch)] if lengths else None
+        rows = row_lengths[: sizes.get("batch", batch)] if row_lengths else None
         feeds = inputs.draw(sizes, seed=seed + index, lengths=rows)
         cases.append(VerificationCase(name, feeds))
     return cases

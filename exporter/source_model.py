@@ -70,6 +70,7 @@ class FlatModule(nn.Module):
         self.training = False
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """Run the module; ``values`` are in the order of its inputs."""
         feeds = dict(zip(self.input_names, values, strict=True))
         found = dict(_named_tensors(self.module(**feeds), "output"))
         if not found:

@@ -144,33 +144,25 @@ def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
 
 
 def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> OutputReport:
-    shapes = {"shape": reference.shape, "candidate_shape": candidate.shape}
     a = np.asarray(reference, dtype=np.float64)
     b = np.asarray(candidate, dtype=np.float64)
-    nonfinite = {
-        "nonfinite_reference": int((~np.isfinite(a)).sum()),
-        "nonfinite_candidate": int((~np.isfinite(b)).sum()),
-    }
-    if reference.shape != candidate.shape:
-        return OutputReport(
-            name, **shapes, max_abs=None, mean_abs=None, max_rel=None, cosine=None,
-            top1_agreement=None, **nonfinite, bit_equal=False,
-        )  # fmt: skip
-    bit_equal = reference.dtype == candidate.dtype and reference.tobytes() == candidate.tobytes()
-    if not a.size:
-        return OutputReport(name, **shapes, max_abs=0.0, mean_abs=0.0, max_rel=0.0, cosine=1.0,
-                            top1_agreement=1.0, **nonfinite, bit_equal=bit_equal)  # fmt: skip
-    difference = _difference(a, b)
+    comparable = a.shape == b.shape
+    difference = _difference(a, b) if comparable else None
+    scale = np.maximum(np.abs(np.nan_to_num(a)), 1e-6)
     return OutputReport(
         output=name,
-        **shapes,
-        max_abs=float(difference.max()),
-        mean_abs=float(difference.mean()),
-        max_rel=float((difference / np.maximum(np.abs(np.nan_to_num(a)), 1e-6)).max()),
-        cosine=_cosine(a, b),
-        top1_agreement=_top1_agreement(a, b),
-        **nonfinite,
-        bit_equal=bit_equal,
+        shape=reference.shape,
+        candidate_shape=candidate.shape,
+        max_abs=None if difference is None else float(difference.max(initial=0.0)),
+        mean_abs=None if difference is None else float(difference.sum() / max(a.size, 1)),
+        max_rel=None if difference is None else float((difference / scale).max(initial=0.0)),
+        cosine=_cosine(a, b) if comparable else None,
+        top1_agreement=_top1_agreement(a, b) if comparable else None,
+        nonfinite_reference=int((~np.isfinite(a)).sum()),
+        nonfinite_candidate=int((~np.isfinite(b)).sum()),
+        bit_equal=reference.dtype == candidate.dtype
+        and comparable
+        and reference.tobytes() == candidate.tobytes(),
     )
 
 
@@ -179,9 +171,7 @@ def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     with np.errstate(invalid="ignore"):
         difference = np.abs(a - b)
-    difference[same] = 0.0
-    difference[np.isnan(difference)] = np.inf
-    return difference
+    return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> float | None:
@@ -194,7 +184,7 @@ def _cosine(a: np.ndarray, b: np.ndarray) -> float | None:
 
 
 def _top1_agreement(a: np.ndarray, b: np.ndarray) -> float | None:
-    if a.ndim == 0 or a.shape[-1] < 2:
+    if a.ndim == 0 or a.shape[-1] < 2 or not a.size:
         return None
     return float((a.argmax(axis=-1) == b.argmax(axis=-1)).mean())
 

@@ -1,4 +1,4 @@
-"""What kind of thing a path is, from its first bytes and names. Executes nothing, needs no torch."""
+"""What kind of thing a path is, from its first bytes and names. Executes nothing; no torch."""
 
 from __future__ import annotations
 

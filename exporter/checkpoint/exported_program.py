@@ -219,9 +219,10 @@ def _size(
 
 def _rows_reached(node: torch.fx.Node) -> int | None:
     """Rows of the smallest embedding that takes ``node`` as its ids, directly."""
-    rows = [
-        int(user.args[0].meta["val"].shape[0])
-        for user in node.users
-        if user.target is torch.ops.aten.embedding.default and user.args[1] is node
-    ]
+    rows = []
+    for user in node.users:
+        if user.target is torch.ops.aten.embedding.default and user.args[1] is node:
+            table = user.args[0]
+            if isinstance(table, torch.fx.Node):
+                rows.append(int(table.meta["val"].shape[0]))  # [rows, width]
     return min(rows, default=None)

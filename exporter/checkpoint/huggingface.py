@@ -75,7 +75,7 @@ def build_huggingface(
             that does not fit; transformers is not installed.
     """
     family, head = _choose(config, source.name)
-    model, outputs, weights, notices = _fill(family, head, config, state)
+    model, outputs, notices = _fill(family, head, config, state)
     module = ByName(model.eval(), outputs)
     inputs = _inputs(model, requested)
     content = dict(config)
@@ -130,7 +130,7 @@ def _transformers() -> ModuleType:
 
 def _fill(
     family: str, head: str, config: Mapping[str, Any], state: StateDict
-) -> tuple[Any, tuple[str, ...], StateDict, list[str]]:
+) -> tuple[Any, tuple[str, ...], list[str]]:
     library = _transformers()
     options = {k: v for k, v in config.items() if k not in ("dtype", "torch_dtype")}
     try:
@@ -158,7 +158,7 @@ def _fill(
         notices.append("the checkpoint has no pooler: last_hidden_state is the only output")
     if unused:
         notices.append(f"{len(unused)} weights of other heads left out ({list_some(unused)})")
-    return model, outputs, weights, notices
+    return model, outputs, notices
 
 
 def _modern_names(state: StateDict) -> StateDict:

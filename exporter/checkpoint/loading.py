@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -89,7 +89,7 @@ def _load_dictionary(
             source = Source(path.name, "pickled_module", hash_file(path))
             return _with_tokenizer(build_pickled(module, source, inputs), path.parent)
     else:
-        values = load_tensors(path)
+        values = load_tensors(path, trustable=True)
     config = values.get("config")
     if not isinstance(config, Mapping):
         raise CheckpointError(

@@ -161,7 +161,7 @@ def _value_classes(entries: Sequence[_Entry]) -> Iterator[list[_Entry]]:
             continue
         classes: dict[bytes, list[_Entry]] = defaultdict(list)
         for entry in candidates:
-            classes[hashlib.sha256(_as_bytes(entry.tensor).numpy()).digest()].append(entry)
+            classes[hashlib.sha256(_as_bytes(entry.tensor).numpy().data).digest()].append(entry)
         yield from classes.values()
 
 
@@ -250,7 +250,7 @@ def _spans_meet(left: _Entry, right: _Entry) -> bool:
 
 def _span(tensor: Tensor) -> tuple[int, int]:
     width = tensor.element_size()
-    first = tensor.storage_offset()
+    first = int(tensor.storage_offset())
     reach = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
     return first * width, (first + reach + 1) * width
 

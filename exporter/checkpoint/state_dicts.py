@@ -32,8 +32,12 @@ _NESTED = ("state_dict", "model_state_dict", "model")
 _LISTED = 5
 
 
-def load_tensors(path: Path) -> Any:
+def load_tensors(path: Path, *, trustable: bool = False) -> Any:
     """Read a file of ``torch.save`` that holds tensors and plain values only.
+
+    Args:
+        path: the file.
+        trustable: whether the caller offers to trust the file; the message then says so.
 
     Raises:
         CheckpointError: it holds other objects, or is damaged. Nothing was executed.
@@ -46,8 +50,8 @@ def load_tensors(path: Path) -> Any:
             raise CheckpointError(f"{path.name} cannot be read: {_first_line(error)}") from error
         raise CheckpointError(
             f"{path.name} holds Python objects besides tensors ({list_some(foreign)}), and "
-            "reading them would run code from the file. Save the state dict alone, or pass "
-            "--trust-pickle if you trust whoever made the file"
+            "reading them would run code from the file. Save the state dict alone"
+            + (", or pass --trust-pickle if you trust whoever made the file" * trustable)
         ) from error
     except (RuntimeError, EOFError, OSError, ValueError) as error:
         raise CheckpointError(

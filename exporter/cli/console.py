@@ -21,16 +21,14 @@ def output_console() -> Console:
 
 
 def clear_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the package's errors into one line on standard error and their exit code."""
+    """Turn the package's errors into one line on standard error and exit code 1."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
         except ExportError as error:
-            failure = click.ClickException(str(error))
-            failure.exit_code = error.exit_code
-            raise failure from error
+            raise click.ClickException(str(error)) from error
 
     return run
 

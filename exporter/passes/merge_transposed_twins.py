@@ -29,7 +29,8 @@ class MergeTransposedTwinsPass(ReportingPass):
         e = Gather(A, ids)                T = Transpose(A)
         y = MatMul(x, B)  (B = Aᵀ)   ->   e = Gather(A, ids); y = MatMul(x, T)
 
-    1. Matrices only, of one type; both dimensions at least 2.
+    1. Matrices only, of one type; both dimensions at least 2; not those that are their own
+       transpose, whose twins are their equals.
     2. The one that goes is read by ``MatMul`` and ``Gemm`` alone if either is, since others
        (a lookup) need its rows as they are; else the later one.
     3. A ``Gemm`` reads the other one with ``transA`` / ``transB`` flipped, a ``Transpose`` of
@@ -80,11 +81,14 @@ class MergeTransposedTwinsPass(ReportingPass):
                 assert twin.const_value is not None
                 if not same_content(twin.const_value, transpose):
                     continue
-                kept, gone = self._choose(twin, value, parents) or (value, value)
-                if gone is twin:
-                    by_digest[swapped].remove(twin)
-                elif gone is value and kept is not value:
+                pair = self._choose(twin, value, parents)
+                if pair is None:
+                    continue
+                kept, gone = pair
+                self._replace(gone, kept, names)
+                if gone is value:
                     break
+                by_digest[swapped].remove(twin)
             else:
                 by_digest[own].append(value)
 
@@ -97,7 +101,7 @@ class MergeTransposedTwinsPass(ReportingPass):
             self.skipped.append(Skip(str(second.name), f"at most {_NODE_BYTES} bytes"))
             return None
         orders = [(first, second), (second, first)]
-        if not _only_multiplies(second):
+        if _only_multiplies(first) and not _only_multiplies(second):
             orders.reverse()
         for kept, gone in orders:
             if not gone.is_graph_output() and owner(kept) in lineage(owner(gone), parents):

@@ -96,14 +96,15 @@ class CpuWorker:
     def _ask(self, request: object) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            print(json.dumps(request), file=self._process.stdin, flush=True)
+            self._process.stdin.write(json.dumps(request) + "\n")
+            self._process.stdin.flush()
             line = self._process.stdout.readline()
         except BrokenPipeError:
             line = ""
         if not line:
             code = self._process.wait()
             raise BenchmarkError(f"measuring {self._path} ended with exit code {code}")
-        answer = json.loads(line)
+        answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise BenchmarkError(answer["error"])
         return answer
@@ -137,7 +138,8 @@ def _serve() -> None:
 
 
 def _answer(values: dict[str, Any]) -> None:
-    print(json.dumps(values), flush=True)
+    sys.stdout.write(json.dumps(values) + "\n")
+    sys.stdout.flush()
 
 
 def _rss_bytes() -> int | None:
