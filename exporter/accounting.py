@@ -10,6 +10,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 
 import onnx_ir as ir
@@ -82,6 +83,8 @@ def iter_stored_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtoco
                 yield name, value.const_value
     for node in _all_nodes(model):
         for key, attribute in node.attributes.items():
+            if attribute.is_ref():  # stands for a value that the function's caller holds
+                continue
             if attribute.type == ir.AttributeType.TENSOR:
                 yield f"{node.name or node.op_type}/{key}", attribute.as_tensor()
             elif attribute.type == ir.AttributeType.TENSORS:
@@ -107,7 +110,7 @@ def tensor_digest(tensor: ir.TensorProtocol) -> str:
 
 def file_bytes(path: Path) -> int:
     """Size of an ONNX file on disk, its external data files included."""
-    data = path.parent.glob(f"{path.name}_data*")
+    data = path.parent.glob(f"{escape(path.name)}_data*")
     return path.stat().st_size + sum(file.stat().st_size for file in data)
 
 

@@ -19,6 +19,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from types import TracebackType
@@ -73,7 +74,7 @@ class Artifact:
         path = folder / MANIFEST_NAME
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise ArtifactError(
                 f"{folder} is no artifact: it holds no {MANIFEST_NAME}; "
                 "make one with: albert-export MODEL -o FOLDER"
@@ -89,8 +90,12 @@ class Artifact:
         try:
             for name, expected in manifest["files"].items():
                 _check_file(folder, name, expected, check_hashes=check_hashes)
+            for record in manifest["models"]:
+                if record["path"] not in manifest["files"]:
+                    raise ArtifactError(f"{path} names the model {record['path']!r} but no such file")
+                record["variant"]
             ModelInputs.from_dict(manifest["inputs"])
-        except (KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ArtifactError(f"{path} is incomplete: {error!r}; export again") from error
         return cls(folder, manifest)
 
@@ -107,15 +112,20 @@ class StagedArtifact:
     destination: Path
     replace: bool = False
     folder: Path = field(init=False)
+    _made: list[Path] = field(init=False, default_factory=list)
 
     def __enter__(self) -> StagedArtifact:
-        parent = self.destination.absolute().parent
+        # Through links and dots, so that renaming replaces what they lead to.
+        target = self.destination.resolve()
+        parent = target.parent
         try:
+            self._made = [p for p in (parent, *parent.parents) if not p.exists()]
             parent.mkdir(parents=True, exist_ok=True)
-            prefix = f".{self.destination.name}.partial-"
+            prefix = f".{target.name}.partial-"
             self.folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             self.folder.chmod(0o777 & ~_umask())  # mkdtemp's 0700 would hide the result
         except OSError as error:
+            self._remove_made()
             raise ArtifactError(f"cannot write to {parent}: {error.strerror}") from error
         return self
 
@@ -126,6 +136,13 @@ class StagedArtifact:
         traceback: TracebackType | None,
     ) -> None:
         shutil.rmtree(self.folder, ignore_errors=True)
+        self._remove_made()
+
+    def _remove_made(self) -> None:
+        """Remove the parents made for an artifact that was not committed after all."""
+        with suppress(OSError):  # not empty: it was committed, or somebody else uses them
+            for folder in self._made:
+                folder.rmdir()
 
     def add_file(self, name: str, source: Path) -> None:
         """Copy ``source`` into the artifact as ``name``."""
@@ -135,9 +152,9 @@ class StagedArtifact:
 
     def add_json(self, name: str, content: Mapping[str, Any]) -> None:
         """Write ``content`` into the artifact as ``name``."""
-        (self.folder / name).write_text(
-            json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
+        text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+        # A file name that is no valid text holds lone surrogates; "\\udcff" is JSON for one.
+        (self.folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def commit(self, manifest: Mapping[str, Any]) -> Artifact:
         """Add the files' sizes and hashes to ``manifest``, write it, rename into place.
@@ -164,16 +181,17 @@ class StagedArtifact:
         return Artifact(self.destination, complete)
 
     def _move_into_place(self) -> None:
-        if not self.destination.exists():
-            self.folder.rename(self.destination)
+        target = self.destination.resolve()
+        if not target.exists():
+            self.folder.rename(target)
             return
         # Two renames, so that the old artifact is whole until the new one stands.
         old = self.folder.with_name(self.folder.name.replace(".partial-", ".replaced-"))
-        self.destination.rename(old)
+        target.rename(old)
         try:
-            self.folder.rename(self.destination)
-        except OSError:
-            old.rename(self.destination)
+            self.folder.rename(target)
+        except BaseException:
+            old.rename(target)
             raise
         shutil.rmtree(old, ignore_errors=True)
 
@@ -181,7 +199,7 @@ class StagedArtifact:
 def check_destination(destination: Path, *, replace: bool, source: Path | None = None) -> None:
     """Refuse a destination that would lose something.
 
-    Only a folder that does not exist, is empty, or (with ``replace``) is an artifact
+    Only a folder that can be made, is empty, or (with ``replace``) is an artifact
     may become one; and never one that holds the source.
 
     Raises:
@@ -194,6 +212,12 @@ def check_destination(destination: Path, *, replace: bool, source: Path | None =
                 f"{destination} holds the source model; choose another folder with -o"
             )
     if not destination.exists():
+        ancestor = next(p for p in destination.resolve().parents if p.exists())
+        if not (ancestor.is_dir() and os.access(ancestor, os.W_OK | os.X_OK)):
+            raise ArtifactError(
+                f"{destination} cannot be made: {ancestor} is no folder one can write to; "
+                "choose another folder with -o"
+            )
         return
     if not destination.is_dir():
         raise ArtifactError(f"{destination} is a file; choose another folder with -o")

@@ -12,6 +12,7 @@ import numpy as np
 from exporter.accounting import file_bytes
 from exporter.artifact import Artifact
 from exporter.errors import BenchmarkError
+from exporter.inputs import ModelInputs
 from exporter.records import Measurement, describe_device
 from exporter.runtimes.cpu_worker import CpuWorker
 
@@ -58,11 +59,7 @@ def measure_artifact(
     """
     options = options or BenchmarkOptions()
     inputs = artifact.inputs
-    longest = max((inputs.limit(s) for s in inputs.symbols if s != "batch"), default=1)
-    sequence = min(options.sequence or min(longest, 128), 10**9)
-    if sequence > longest and any(s in inputs.limits for s in inputs.symbols if s != "batch"):
-        raise BenchmarkError(f"sequence {sequence} is beyond the model's maximum {longest}")
-    sizes = {s: options.batch if s == "batch" else sequence for s in inputs.symbols}
+    sizes, batch, sequence = _sizes(inputs, options)
     models = artifact.models()
     device = describe_device("onnxruntime", "onnxruntime")
     with ExitStack() as stack:
@@ -83,7 +80,7 @@ def measure_artifact(
             file=path.relative_to(artifact.folder).as_posix(),
             file_bytes=file_bytes(path),
             threads=options.threads,
-            batch=options.batch,
+            batch=batch,
             sequence=sequence,
             load_ms=workers[variant].load_ms,
             first_ms=workers[variant].first_ms,
@@ -99,6 +96,26 @@ def paired_ratio(candidate: Measurement, baseline: Measurement) -> float:
     """Median over the pairs of interleaved samples of ``candidate / baseline`` time."""
     pairs = zip(candidate.samples_ms, baseline.samples_ms, strict=True)
     return float(np.median([a / b for a, b in pairs]))
+
+
+def _sizes(inputs: ModelInputs, options: BenchmarkOptions) -> tuple[dict[str, int], int, int]:
+    """Choose the size of each symbolic dimension; the batch and sequence they come to.
+
+    A size the model fixes is what is measured, and another cannot be asked for.
+    """
+    lengths = [symbol for symbol in inputs.symbols if symbol != "batch"]
+    longest = max((inputs.limit(symbol) for symbol in lengths), default=1)
+    sequence = options.sequence or min(longest, 128)
+    if sequence > longest and any(symbol in inputs.limits for symbol in lengths):
+        raise BenchmarkError(f"sequence {sequence} is beyond the model's maximum {longest}")
+    sizes = {s: options.batch if s == "batch" else sequence for s in inputs.symbols}
+    shape = next((spec.shape for spec in inputs.specs), ())
+    fixed = [size if isinstance(size, int) else None for size in (*shape, None, None)[:2]]
+    if fixed[1] is not None and options.sequence not in (None, fixed[1]):
+        raise BenchmarkError(f"sequence {sequence} is not {fixed[1]}, which the model fixes")
+    if fixed[0] is not None and options.batch not in (1, fixed[0]):
+        raise BenchmarkError(f"batch {options.batch} is not {fixed[0]}, which the model fixes")
+    return sizes, fixed[0] or options.batch, fixed[1] or sequence
 
 
 def _interleave(workers: dict[str, CpuWorker], options: BenchmarkOptions) -> dict[str, list[float]]:

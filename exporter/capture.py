@@ -14,13 +14,10 @@ from torch import Tensor
 from exporter.checkpoint import LoadedModel
 from exporter.errors import CaptureError
 from exporter.inputs import ModelInputs
+from exporter.onnx_files import DEFAULT_OPSET, OPSETS
 from exporter.source_model import FlatModule, export_conditions
 
-__all__ = ["DEFAULT_OPSET", "OPSETS", "Captured", "capture"]
-
-DEFAULT_OPSET = 18
-OPSETS = range(18, 24)
-"""ONNX opsets a capture can be written in."""
+__all__ = ["Captured", "capture"]
 
 # Neither size is 0 or 1, which torch.export would treat as special, and they differ,
 # so that no guard can tie one dimension to the other.
@@ -69,8 +66,8 @@ def capture(loaded: LoadedModel, *, opset: int = DEFAULT_OPSET) -> Captured:
         names = _output_names(loaded)
         program = loaded.program or _export(loaded)
         model = _translate(program, opset)
-    _name_inputs_and_outputs(model, loaded.inputs, names)
-    optimizer.optimize_ir(model, should_fold=_keep_weights, output_size_limit=_FOLD_LIMIT)
+        _name_inputs_and_outputs(model, loaded.inputs, names)
+        optimizer.optimize_ir(model, should_fold=_keep_weights, output_size_limit=_FOLD_LIMIT)
     model.producer_name = "albert-export"
     model.producer_version = None
     model.graph.name = "main"
@@ -115,9 +112,27 @@ def _export(loaded: LoadedModel) -> torch.export.ExportedProgram:
             flat, _example(loaded.inputs), dynamic_shapes=(dynamic,), strict=False
         )
     except Exception as error:
-        raise CaptureError(
-            f"torch.export cannot capture the model: {_first_line(error)}"
-        ) from error
+        reason = _fixed_size(str(error), loaded.inputs) or _first_line(error)
+        raise CaptureError(f"torch.export cannot capture the model: {reason}") from error
+
+
+# How torch.export names a size of an input of ``FlatModule`` that the code turned out to fix.
+_FIXED = re.compile(r"\['values'\]\[(\d+)\]\.size\(\)\[(\d+)\] .*? to be a constant \((\d+)\)")
+
+
+def _fixed_size(message: str, inputs: ModelInputs) -> str | None:
+    match = _FIXED.search(message)
+    if match is None:
+        return None
+    spec = inputs.specs[int(match[1])]
+    return _fixed(spec.name, spec.shape[int(match[2])], match[3])
+
+
+def _fixed(name: str, symbol: int | str, size: int | str) -> str:
+    return (
+        f"it fixes {symbol!r} of input {name!r} to {size}; give it as a fixed size in --input, "
+        "or make the model accept any"
+    )
 
 
 def _translate(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
@@ -150,11 +165,9 @@ def _name_inputs_and_outputs(
         for size, wanted in zip(value.shape, spec.shape, strict=True):
             if isinstance(wanted, str):
                 if isinstance(size, int):
-                    raise CaptureError(
-                        f"the model fixes {wanted!r} of input {spec.name!r} to {size}; "
-                        f"give it as a fixed size in --input, or make the model accept any"
-                    )
+                    raise CaptureError(f"the model: {_fixed(spec.name, wanted, size)}")
                 symbols[str(size)] = wanted
+    _separate_outputs(model.graph)
     for value, name in zip(model.graph.outputs, output_names, strict=True):
         value.name = name
     for value in list(model.graph.initializers.values()):
@@ -167,6 +180,17 @@ def _name_inputs_and_outputs(
                 size if isinstance(size, int) else pattern.sub(lambda m: symbols[m[0]], str(size))
                 for size in value.shape
             )
+
+
+def _separate_outputs(graph: ir.Graph) -> None:
+    """Copy an output that is also an input, a weight or another output: names are per value."""
+    taken = [*graph.inputs, *graph.initializers.values()]
+    for index, value in enumerate(graph.outputs):
+        if value in taken:
+            copy = ir.Value(type=value.type, shape=value.shape)
+            graph.append(ir.Node("", "Identity", [value], outputs=[copy]))
+            graph.outputs[index] = copy
+        taken.append(value)
 
 
 def _all_values(graph: ir.Graph) -> Iterator[ir.Value]:

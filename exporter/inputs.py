@@ -125,16 +125,18 @@ class ModelInputs:
 
         Raises:
             ExportError: an input missing, unknown, of another dtype or rank, of a
-                dimension beyond its limit, or holding an id outside its range.
+                dimension beyond its limit or unlike the same dimension of another input,
+                or holding an id outside its range.
         """
         specs = {spec.name: spec for spec in self.specs}
         if wrong := sorted(specs.keys() ^ feeds.keys()):
             verb = "is missing" if wrong[0] in specs else "is not an input of this model"
             raise ExportError(f"input {wrong[0]!r} {verb}; it takes: {', '.join(specs)}")
+        sizes: dict[str, int] = {}
         for name, spec in specs.items():
-            self._check_one(spec, feeds[name])
+            self._check_one(spec, feeds[name], sizes)
 
-    def _check_one(self, spec: InputSpec, array: np.ndarray) -> None:
+    def _check_one(self, spec: InputSpec, array: np.ndarray, sizes: dict[str, int]) -> None:
         if array.dtype != np.dtype(spec.dtype):
             raise ExportError(f"input {spec.name!r} must be {spec.dtype}, not {array.dtype}")
         if array.ndim != len(spec.shape):
@@ -149,12 +151,18 @@ class ModelInputs:
                 raise ExportError(
                     f"input {spec.name!r} has {expected} {size}, beyond the model's maximum {limit}"
                 )
+            if isinstance(expected, str) and sizes.setdefault(expected, size) != size:
+                raise ExportError(
+                    f"input {spec.name!r} has {expected} {size}, "
+                    f"but another input has {sizes[expected]}"
+                )
         if spec.role == "ids" and array.size:
             low, high = int(array.min()), int(array.max())
             if low < 0 or (spec.upper is not None and high >= spec.upper):
+                valid = "0 or more" if spec.upper is None else f"0 to {spec.upper - 1}"
                 raise ExportError(
                     f"input {spec.name!r} holds id {low if low < 0 else high}, "
-                    f"outside the valid range 0 to {(spec.upper or 0) - 1}"
+                    f"outside the valid range {valid}"
                 )
 
 
@@ -169,8 +177,8 @@ def _draw_one(
         return rng.integers(0, spec.upper or 2, shape).astype(dtype)
     if spec.role == "mask":
         mask = np.ones(shape, dtype)
-        for row, length in enumerate(lengths or ()):
-            mask[row, length:] = 0
+        for row, length in zip(np.atleast_2d(mask), lengths or (), strict=False):
+            row[..., length:] = 0
         return mask
     if dtype.kind == "f":
         return rng.standard_normal(shape).astype(dtype)
@@ -182,11 +190,17 @@ def verification_cases(inputs: ModelInputs, *, seed: int = 0) -> list[Verificati
 
     With symbolic batch and sequence: 1×1, 3×8, a padded batch, one row half padded
     beside one of nothing but padding, 1×17, the maximum length, and three random
-    shapes. With fixed shapes: three random draws.
+    shapes. With fixed shapes: three random draws, and the two with padding. What does not
+    fit a limit is made smaller, or left out where its name would be wrong.
     """
     symbols = inputs.symbols
+    masks = [spec for spec in inputs.specs if spec.role == "mask"]
     if not symbols:
-        return [VerificationCase(f"draw {i}", inputs.draw({}, seed=seed + i)) for i in range(3)]
+        cases = [VerificationCase(f"draw {i}", inputs.draw({}, seed=seed + i)) for i in range(3)]
+        return cases + [
+            VerificationCase(name, inputs.draw({}, seed=seed, lengths=lengths))
+            for name, lengths in _fixed_paddings(masks)
+        ]
     longest = max((inputs.limit(s) for s in symbols if s != "batch"), default=1)
     rng = np.random.default_rng(seed)
     plan: list[tuple[str, int, int, list[int] | None]] = [
@@ -195,19 +209,35 @@ def verification_cases(inputs: ModelInputs, *, seed: int = 0) -> list[Verificati
         ("1x17", 1, 17, None),
         ("maximum length", 1, longest, None),
     ]
-    if any(spec.role == "mask" for spec in inputs.specs):
-        plan.append(("padded", 3, 16, [16, 9, 1]))
-        plan.append(("all-padding row", 3, 8, [8, 4, 0]))
+    if masks:
+        full, half = min(longest, 16), min(longest, 8)
+        plan.append(("padded", 3, full, [full, full // 2 + 1, 1]))
+        plan.append(("all-padding row", 3, half, [half, half // 2, 0]))
     for _ in range(3):
         batch, length = int(rng.integers(1, 5)), int(rng.integers(1, min(longest, 128) + 1))
         lengths = [int(n) for n in rng.integers(1, length + 1, batch)]
         plan.append((f"random {batch}x{length}", batch, length, lengths))
     cases = []
+    fixed_rows = next((s.shape[0] for s in masks if s.shape and isinstance(s.shape[0], int)), None)
     for index, (name, batch, length, row_lengths) in enumerate(plan):
         if length > longest:
             continue
         sizes = {s: min(batch if s == "batch" else length, inputs.limit(s)) for s in symbols}
-        rows = row_lengths[: sizes.get("batch", batch)] if row_lengths else None
+        # The last rows are the padded ones, so they stay where fewer fit.
+        rows = row_lengths[-(fixed_rows or sizes.get("batch", batch)) :] if row_lengths else None
         feeds = inputs.draw(sizes, seed=seed + index, lengths=rows)
         cases.append(VerificationCase(name, feeds))
     return cases
+
+
+def _fixed_paddings(masks: Sequence[InputSpec]) -> list[tuple[str, list[int]]]:
+    """Row lengths for masks of fixed shape: half padded, and a last row of only padding."""
+    shape = next((spec.shape for spec in masks if spec.shape), None)
+    if shape is None:
+        return []
+    length = int(shape[-1])
+    rows = int(shape[0]) if len(shape) > 1 else 1
+    return [
+        ("padded", [(length + 1) // 2] * rows),
+        ("all-padding row", [length] * (rows - 1) + [0]),
+    ]

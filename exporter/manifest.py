@@ -30,6 +30,7 @@ class ModelRecord:
         passes: what each pass did, as plain JSON values.
         verification: the comparison with the source; ``None`` where none is possible,
             and then ``note`` says why.
+        reference: what ran the source: ``PyTorch`` or ``the input file``.
         note: what the reader must know about this file.
     """
 
@@ -41,6 +42,7 @@ class ModelRecord:
     file_bytes: int
     passes: Sequence[Mapping[str, Any]] = ()
     verification: Verification | None = None
+    reference: str | None = None
     note: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,7 +57,9 @@ class ModelRecord:
             "file_bytes": self.file_bytes,
             "note": self.note,
             "passes": [dict(record) for record in self.passes],
-            "verification": checked.to_dict() if checked else {"verdict": "not run"},
+            "verification": {"reference": self.reference, **checked.to_dict()}
+            if checked
+            else {"verdict": "not run"},
         }
 
 

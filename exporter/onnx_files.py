@@ -1,14 +1,31 @@
-"""Write ``onnx_ir`` models to files: one file while protobuf allows, else external data."""
+"""Read and write ONNX files, external data included.
+
+Reading never follows external data out of the model's own folder; writing uses one file
+while protobuf allows.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import onnx_ir as ir
+from google.protobuf.message import DecodeError
 
-from exporter.accounting import stored_bytes
+from exporter.accounting import iter_stored_tensors, stored_bytes
+from exporter.errors import CheckpointError
 
-__all__ = ["EXTERNAL_DATA_ABOVE_BYTES", "write_model"]
+__all__ = [
+    "DEFAULT_OPSET",
+    "EXTERNAL_DATA_ABOVE_BYTES",
+    "OPSETS",
+    "external_files",
+    "read_model",
+    "write_model",
+]
+
+DEFAULT_OPSET = 18
+OPSETS = range(18, 24)
+"""ONNX opsets that a checkpoint can be written in."""
 
 EXTERNAL_DATA_ABOVE_BYTES = 1_900_000_000
 """Tensor bytes above which weights go to ``<file>_data``; protobuf's own limit is 2 GiB."""
@@ -22,3 +39,105 @@ def write_model(model: ir.Model, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     external = f"{path.name}_data" if stored_bytes(model) > EXTERNAL_DATA_ABOVE_BYTES else None
     ir.save(model, path, external_data=external)
+
+
+def read_model(path: Path) -> ir.Model:
+    """Read an ONNX file; weights stay on disk until they are used.
+
+    Args:
+        path: the ``.onnx`` file, which may be a link into a Hugging Face cache.
+
+    Raises:
+        CheckpointError: no ONNX model, or external data that is missing, truncated, or
+            outside the model's folder (an absolute path, ``..``, a link that leads out).
+    """
+    path = path.absolute()  # a relative one would switch onnx_ir's own path checks off
+    try:
+        model = ir.load(path, format="protobuf")
+    except (DecodeError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise CheckpointError(f"{path} is not a readable ONNX file: {error}") from error
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
+    if not (model.opset_imports or model.graph.num_nodes()):
+        raise CheckpointError(f"{path} is not an ONNX model: it holds no graph")
+    for value in _values_with_external_data(model):
+        tensor = value.const_value
+        assert isinstance(tensor, ir.ExternalTensor)
+        file = _locate(path, str(tensor.location), tensor.name)
+        _check_size(file, tensor)
+        value.const_value = ir.ExternalTensor(
+            location=file.name,
+            offset=tensor.offset,
+            length=tensor.length,
+            dtype=tensor.dtype,
+            shape=ir.Shape(tensor.shape.numpy()),
+            name=tensor.name,
+            doc_string=tensor.doc_string,
+            metadata_props=dict(tensor.metadata_props),
+            base_dir=file.parent,
+        )
+    return model
+
+
+def external_files(model: ir.Model) -> list[Path]:
+    """Return the external data files that a model read by :func:`read_model` uses."""
+    tensors = (tensor for _, tensor in iter_stored_tensors(model))
+    paths = {Path(t.path) for t in tensors if isinstance(t, ir.ExternalTensor)}
+    return sorted(paths)
+
+
+def _values_with_external_data(model: ir.Model) -> list[ir.Value]:
+    found = []
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                found.append(value)
+    for name, tensor in iter_stored_tensors(model):
+        if (
+            isinstance(tensor, ir.ExternalTensor)
+            and "/" in name
+            and tensor not in [value.const_value for value in found]
+        ):
+            raise CheckpointError(
+                f"tensor {name!r} is an attribute with external data, which is not supported"
+            )
+    return found
+
+
+def _locate(model_path: Path, location: str, tensor_name: str) -> Path:
+    """Resolve an external data location, or refuse it."""
+    what = f"external data {location!r} of tensor {tensor_name!r} in {model_path}"
+    relative = PurePosixPath(location)
+    if not location or relative.is_absolute() or Path(location).is_absolute():
+        raise CheckpointError(f"{what} is refused: it is an absolute path or empty")
+    if ".." in relative.parts or "\\" in location:
+        raise CheckpointError(f"{what} is refused: it leads out of the model's folder")
+    link = model_path.parent / location
+    file = link.resolve()
+    if not any(file.is_relative_to(root) for root in _roots(model_path.parent)):
+        raise CheckpointError(f"{what} is refused: it is a link to {file}, outside the folder")
+    if not file.is_file():
+        raise CheckpointError(f"{what} is missing; put the file beside the model")
+    return file
+
+
+def _roots(folder: Path) -> list[Path]:
+    """Folders that external data may lie in: the model's, and the cache entry it belongs to.
+
+    A Hugging Face cache keeps files in ``blobs`` and links to them from ``snapshots/<rev>``.
+    """
+    roots = [folder.resolve()]
+    for parent in (folder, *folder.parents):
+        if parent.parent.name == "snapshots" and (parent.parent.parent / "blobs").is_dir():
+            roots.append((parent.parent.parent / "blobs").resolve())
+    return roots
+
+
+def _check_size(file: Path, tensor: ir.ExternalTensor) -> None:
+    end = (tensor.offset or 0) + (tensor.length if tensor.length is not None else tensor.nbytes)
+    size = file.stat().st_size
+    if end > size or (tensor.length is not None and tensor.length < tensor.nbytes):
+        raise CheckpointError(
+            f"{file} is truncated: tensor {tensor.name!r} needs bytes up to {end:,}, "
+            f"the file has {size:,}; copy or download it again"
+        )

@@ -73,8 +73,8 @@ class Measurement:
     @property
     def spread(self) -> float:
         """Median absolute deviation of the steady runs, relative to their median."""
-        samples = np.asarray(self.samples_ms)
-        return float(np.median(np.abs(samples - np.median(samples))) / np.median(samples))
+        samples, median = np.asarray(self.samples_ms), self.median_ms
+        return float(np.median(np.abs(samples - median)) / median) if median else 0.0
 
     def to_json(self) -> str:
         """Return one line of JSON; raw samples and the derived figures."""
@@ -86,7 +86,7 @@ class Measurement:
         """Read what :meth:`to_json` wrote.
 
         Raises:
-            ValueError: another schema version, or a field missing.
+            ValueError: another schema version, a field missing, or no usable sample.
         """
         if values.get("schema") != SCHEMA_VERSION:
             raise ValueError(
@@ -97,6 +97,8 @@ class Measurement:
         try:
             device = Device(**known.pop("device"))
             samples = tuple(float(sample) for sample in known.pop("samples_ms"))
+            if not samples or not np.isfinite(samples).all():
+                raise ValueError("measurement needs samples_ms, finite and at least one")
             return cls(**known, device=device, samples_ms=samples)
         except (KeyError, TypeError) as error:
             raise ValueError(f"measurement is incomplete: {error}") from error

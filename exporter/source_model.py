@@ -21,7 +21,7 @@ from exporter.inputs import Feeds
 
 __all__ = ["FlatModule", "export_conditions", "run_source", "source_runner"]
 
-_LOGGERS = ("torch.onnx", "torch.export", "onnxscript")
+_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
 
 
 def run_source(loaded: LoadedModel, feeds: Feeds) -> dict[str, np.ndarray]:
@@ -29,7 +29,7 @@ def run_source(loaded: LoadedModel, feeds: Feeds) -> dict[str, np.ndarray]:
     with export_conditions(loaded.module):
         flat = FlatModule(loaded)
         outputs = flat(*(torch.from_numpy(feeds[spec.name]) for spec in loaded.inputs.specs))
-    return {name: value.numpy() for name, value in zip(flat.names, outputs, strict=True)}
+    return {name: value.detach().numpy() for name, value in zip(flat.names, outputs, strict=True)}
 
 
 def source_runner(loaded: LoadedModel) -> Callable[[Feeds], Mapping[str, np.ndarray]]:
@@ -72,7 +72,11 @@ class FlatModule(nn.Module):
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
         """Run the module; ``values`` are in the order of its inputs."""
         feeds = dict(zip(self.input_names, values, strict=True))
-        found = dict(_named_tensors(self.module(**feeds), "output"))
+        pairs = list(_named_tensors(self.module(**feeds), ""))
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = ", ".join(name for name, _ in pairs)
+            raise CaptureError(f"the model returns two tensors under one name: {names}")
         if not found:
             raise CaptureError("the model's forward returns no tensor; nothing can be exported")
         if self.wanted and len(self.wanted) != len(found):
@@ -85,15 +89,18 @@ class FlatModule(nn.Module):
 
 
 def _named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:
-    """Walk what a forward returned: a tensor, a sequence, or a mapping (Hugging Face's outputs)."""
+    """Walk what a forward returned: a tensor, a sequence, or a mapping (Hugging Face's outputs).
+
+    ``name`` is empty at the top. ``{"a": (x, y), "b": {"c": z}}`` gives ``a_0``, ``a_1``, ``b_c``.
+    """
     if isinstance(value, Tensor):
-        yield name, value
+        yield name or "output", value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _named_tensors(item, str(key))
+            yield from _named_tensors(item, f"{name}_{key}" if name else str(key))
     elif isinstance(value, tuple) and hasattr(value, "_fields"):
-        for key, item in zip(value._fields, value, strict=True):
-            yield from _named_tensors(item, key)
+        yield from _named_tensors(dict(zip(value._fields, value, strict=True)), name)
     elif isinstance(value, list | tuple):
         for index, item in enumerate(value):
-            yield from _named_tensors(item, name if len(value) == 1 else f"{name}_{index}")
+            numbered = f"{name or 'output'}_{index}"
+            yield from _named_tensors(item, name if len(value) == 1 else numbered)

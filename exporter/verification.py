@@ -121,7 +121,12 @@ def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
     """Decide: every output of every case present, of equal shape, and within ``atol``.
 
     No case at all is a failure: nothing was shown.
+
+    Raises:
+        ValueError: ``atol`` is negative or not finite, so that nothing or everything passes.
     """
+    if not (np.isfinite(atol) and atol >= 0):
+        raise ValueError(f"atol must be a finite number of at least 0, not {atol}")
     reasons = [] if cases else ["no case was run"]
     for case in cases:
         reasons += [f"{case.case}: output {name!r} is missing" for name in case.missing]
@@ -148,7 +153,7 @@ def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> 
     b = np.asarray(candidate, dtype=np.float64)
     comparable = a.shape == b.shape
     difference = _difference(a, b) if comparable else None
-    scale = np.maximum(np.abs(np.nan_to_num(a)), 1e-6)
+    scale = np.maximum(np.abs(np.nan_to_num(a, posinf=1.0, neginf=1.0)), 1e-6)
     return OutputReport(
         output=name,
         shape=reference.shape,
@@ -177,10 +182,11 @@ def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def _cosine(a: np.ndarray, b: np.ndarray) -> float | None:
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return None
-    norms = float(np.linalg.norm(a) * np.linalg.norm(b))
-    if norms == 0.0:
+    if not (a.any() and b.any()):
         return 1.0 if not (a.any() or b.any()) else 0.0
-    return float(a.ravel() @ b.ravel()) / norms
+    # Of length about 1 first: squares of very large or small values leave float64.
+    a, b = a.ravel() / np.abs(a).max(), b.ravel() / np.abs(b).max()
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
 
 
 def _top1_agreement(a: np.ndarray, b: np.ndarray) -> float | None:

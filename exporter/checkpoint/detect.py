@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import zipfile
 from dataclasses import dataclass
@@ -93,9 +94,18 @@ def _detect_file(path: Path) -> Detected:
     # An ONNX file is a protobuf whose first field is ir_version (tag 0x08).
     if path.suffix == ".onnx" or head[:1] == b"\x08":
         return Detected("onnx")
-    if all(byte in b"\t\n\r\f" or byte >= 32 for byte in head):
+    if _is_text(head):
         return Detected("unsupported", "is a text file, not a model")
     return Detected("unsupported", f"is not a model file ({_WANTED})")
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        # Incremental, because the last character may be cut.
+        text = codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return all(character.isprintable() or character.isspace() for character in text)
 
 
 def _detect_archive(path: Path) -> Detected:

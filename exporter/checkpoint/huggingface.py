@@ -145,8 +145,9 @@ def _fill(
             extra, outputs = {"add_pooling_layer": False}, outputs[:1]
         with torch.random.fork_rng(devices=[]):  # the initial values are overwritten
             model = getattr(library, f"{family}{head}")(settings, **extra)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise CheckpointError(f"config.json does not describe a {family}: {error}") from error
+    except Exception as error:  # its validators have exceptions of their own
+        why = " ".join(str(error).split())
+        raise CheckpointError(f"the configuration is none of {family}: {why}") from error
     model = model.to(torch.float32)
     expected = model.state_dict()
     weights, unused = _align(strip_wrappers(_modern_names(state), expected), expected, model)

@@ -39,6 +39,7 @@ def load_checkpoint(
         CheckpointError: the path is none of these, is damaged, needs ``trust_pickle``, or
             holds weights that do not fit its configuration.
     """
+    path = path.absolute()  # so that '.' has a name
     found = detect(path)
     if found.kind in ("huggingface", "reference_folder"):
         return _load_folder(path, inputs)
@@ -50,7 +51,7 @@ def load_checkpoint(
         return _load_program(path, inputs, trust_pickle)
     if found.kind == "onnx":
         raise CheckpointError(f"{path.name} is an ONNX file: it has no PyTorch module to load")
-    raise CheckpointError(f"{path.name or path} {found.detail}")
+    raise CheckpointError(f"{path.name} {found.detail}")
 
 
 def _build(
@@ -74,7 +75,7 @@ def _load_folder(folder: Path, inputs: Sequence[str]) -> LoadedModel:
     config = read_config(folder)
     files = find_weight_files(folder)
     digest = hash_files([folder / "config.json", *files])
-    source = Source(folder.resolve().name, "", digest)
+    source = Source(folder.name, "", digest)
     return _with_tokenizer(_build(config, read_weights(files), source, inputs), folder)
 
 
@@ -121,7 +122,8 @@ def _load_pickled(
 
 
 def _load_program(path: Path, inputs: Sequence[str], trust_pickle: bool) -> LoadedModel:
-    from exporter.checkpoint.exported_program import build_program, check_archive, load_program
+    from exporter.checkpoint.exported_program import build_program, load_program
+    from exporter.checkpoint.program_archive import check_archive
 
     if not trust_pickle:
         check_archive(path)

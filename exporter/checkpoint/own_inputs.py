@@ -117,11 +117,11 @@ def _default(parameters: Mapping[str, inspect.Parameter]) -> list[InputSpec]:
     return specs
 
 
-class _Lookups(TorchDispatchMode):
+class _Lookups(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Record which embedding each input reaches, by the pattern of its ids."""
 
     def __init__(self, patterns: Mapping[str, Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.patterns = patterns
         self.reached: dict[str, int] = {}
         self.positions: int | None = None

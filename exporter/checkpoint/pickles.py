@@ -12,6 +12,7 @@ __all__ = ["PickleContent", "read_pickle"]
 
 _SAFE_MODULES = ("torch", "torch._utils", "torch.nn.parameter", "torch.storage", "collections")
 _STRINGS = {"UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"}
+_TUPLES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
 _DICTIONARIES = ("collections.OrderedDict", "collections.defaultdict")
 
 
@@ -43,7 +44,7 @@ def read_pickle(path: Path) -> PickleContent:
     """
     if not zipfile.is_zipfile(path):
         with path.open("rb") as stream:
-            contents = []
+            contents: list[PickleContent] = []
             # torch's old format is several pickles: a magic number, a version, the
             # machine, the object; storages follow. One that holds objects is the one.
             while len(contents) < 4:
@@ -65,8 +66,7 @@ def _scan(operations: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]
     classes: list[str] = []
     strings: list[str] = []  # pushed so far: STACK_GLOBAL takes the last two
     memo: dict[int, str] = {}
-    top = ""
-    marked = False
+    top = last = ""
     for code, argument, _ in operations:
         name = code.name
         if name in _STRINGS:
@@ -83,10 +83,10 @@ def _scan(operations: Iterator[tuple[pickletools.OpcodeInfo, object, int | None]
             classes.append(".".join(strings[-2:]))
         if not top:
             top = _top_of(name, classes)
-            marked |= name == "MARK"
-    if marked and top not in ("dict", "list") and not classes:
-        top = "tuple"
-    return PickleContent(top, tuple(classes))
+        if name not in ("STOP", "MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT"):
+            last = name
+    # A tuple is built after what it holds.
+    return PickleContent("tuple" if last.endswith(_TUPLES) else top, tuple(classes))
 
 
 def _top_of(opcode: str, classes: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from exporter.checkpoint.probing import record_probe
 from exporter.checkpoint.sharing_map import read_sharing_map
 from exporter.checkpoint.state_dicts import StateDict, check_keys, strip_wrappers, to_float32
 from exporter.errors import CheckpointError
-from exporter.models import EncoderConfig, SharedEncoder
+from exporter.models import EncoderConfig, SharedEncoder, count_parameters
 
 __all__ = ["build_reference"]
 
@@ -41,11 +42,16 @@ def build_reference(
     ids = well_known("input_ids", upper=chosen.vocab_size)
     limits = {"sequence": chosen.max_position_embeddings}
     inputs = choose_inputs((ids, well_known("attention_mask")), limits, requested)
+    sharing = replace(
+        read_sharing_map(module, record_probe(module, inputs)),
+        # The tied decoder is no module whose calls could be counted.
+        total_bytes_if_unshared=count_parameters(module).total * 4,
+    )
     return LoadedModel(
         module=module,
         inputs=inputs,
         output_names=(module.output_name,),
-        sharing=read_sharing_map(module, record_probe(module, inputs)),
+        sharing=sharing,
         scheme=str(chosen.sharing),
         source=source,
         config=chosen.to_dict(),

@@ -44,6 +44,5 @@ def _split(order: Sequence[str]) -> list[Sequence[str]]:
 def _is_repetition(order: Sequence[str]) -> bool:
     """Tell whether ``order`` is one run of distinct names, repeated at least twice."""
     period = len(set(order))
-    return len(order) > period and all(
-        name == order[index % period] for index, name in enumerate(order)
-    )
+    whole = len(order) > period and len(order) % period == 0
+    return whole and all(name == order[index % period] for index, name in enumerate(order))

@@ -25,9 +25,7 @@ __all__ = ["export"]
     help="Store each shared weight once, or keep what torch's exporter gave.",
 )
 @click.option("--with-baseline", is_flag=True, help="Also write the unshared baseline.")
-@click.option(
-    "--opset", type=click.IntRange(18, 23), default=18, show_default=True, help="ONNX opset."
-)
+@click.option("--opset", type=click.IntRange(18, 23), help="ONNX opset of a captured model.  [18]")
 @click.option(
     "--atol",
     type=click.FloatRange(min=0, min_open=True),
@@ -67,13 +65,13 @@ def export(model: Path, output: Path | None, as_json: bool, force: bool, **optio
     exported program (.pt2), or a pickled module (.pt, with --trust-pickle). The exit
     code is 0 only if the artifact was written and computes what PyTorch computes.
     """
-    from exporter.pipeline import ExportOptions, as_record, export_checkpoint
+    from exporter.pipeline import ExportOptions, as_record, export_model
 
     name = model.absolute().name if model.is_dir() else model.stem
     destination = output or Path(f"{name}-onnx")
     with progress_steps() as progress:
         chosen = ExportOptions(replace=force, **options)
-        artifact = export_checkpoint(model, destination, chosen, progress)
+        artifact = export_model(model, destination, chosen, progress)
     if as_json:
         click.echo(json.dumps(as_record(artifact), indent=2, ensure_ascii=False))
     else:
@@ -89,7 +87,7 @@ def _print_summary(record: dict[str, Any]) -> None:
     for notice in record["notices"]:
         console.print(f"note: {notice}", markup=False)
     error = record["worst_abs_error"]
-    cases = len(record["models"][0]["verification"]["cases"])
+    checked = record["models"][0]["verification"]
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -104,7 +102,7 @@ def _print_summary(record: dict[str, Any]) -> None:
     table.add_row(
         "worst error",
         "not finite" if error is None else f"{error:.1e}",
-        f"{record['verdict']}: against PyTorch, {cases} inputs",
+        f"{record['verdict']}: against {checked['reference']}, {len(checked['cases'])} inputs",
     )
     console.print(table)
     console.print(f"artifact: {record['artifact']}", markup=False)

@@ -98,7 +98,8 @@ def move_to_front(node: ir.Node, graph: ir.Graph, names: Names) -> None:
     """Move ``node``, all of whose inputs are initializers, before all nodes of ``graph``."""
     assert node.graph is not None
     if node.graph is not graph:
-        # Sibling graphs may use one name for different things, so even its own may clash.
+        # Other graphs may use the same names for different things, so its own may clash.
+        node.name = None
         for value in node.outputs:
             value.name = names.fresh(str(value.name))
     first = next(iter(graph), None)

@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -47,7 +48,8 @@ class CpuWorker:
     ) -> None:
         self._path = path
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "exporter.runtimes.cpu_worker"],
+            # -P: a folder or file of the caller's must not be imported in place of ours.
+            [sys.executable, "-P", "-m", "exporter.runtimes.cpu_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -75,7 +77,8 @@ class CpuWorker:
         """End the process."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with suppress(BrokenPipeError):  # the process is dead already
+                    pipe.close()
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -33,7 +33,9 @@ def test_equal_initializers_become_one_object() -> None:
 def test_look_alikes_stay_apart(other: np.ndarray) -> None:
     text = "g (float[1,2] x) => (float[1,2] z) { y = Add(x, W1)  z = Mul(y, W2) }"
     model = build(text, {"W1": floats(1, 2), "W2": other})
-    assert_pass_preserves(DeduplicateInitializersPass, model, {"x": floats(3, 4)[None]}, modified=False)
+    assert_pass_preserves(
+        DeduplicateInitializersPass, model, {"x": floats(3, 4)[None]}, modified=False
+    )
 
 
 def test_another_type_with_the_same_bits_stays_apart() -> None:
@@ -81,7 +83,8 @@ def test_strings_merge_by_their_texts_not_by_their_concatenation() -> None:
 
 def test_four_bit_tensors_compare_by_their_packed_bits() -> None:
     values = np.array([1, -2, 7], ml_dtypes.int4)
-    text = "g () => (float[3] y, float[3] z) { y = Cast<to=1>(A) z = Cast<to=1>(B) }"
+    text = """<ir_version: 10, opset_import: ["" : 21]>
+        g () => (float[3] y, float[3] z) { y = Cast<to=1>(A) z = Cast<to=1>(B) }"""
     model = build(text, {k: ir.Tensor(values.copy(), dtype=ir.DataType.INT4) for k in "AB"})
     after = assert_pass_preserves(DeduplicateInitializersPass, model)
     assert list(after.graph.initializers) == ["A"]
@@ -105,9 +108,7 @@ def test_an_overridable_initializer_is_left_alone_in_both_roles() -> None:
     text = "g (float[2] x, float[2] W1) => (float[2] z) { y = Add(x, W1)  z = Mul(y, W2) }"
     model = build(text, {"W1": floats(1, 2), "W2": floats(1, 2)})
     overridden = {**X, "W1": floats(5, 6)}
-    after = assert_pass_preserves(
-        DeduplicateInitializersPass, model, X, overridden, modified=False
-    )
+    after = assert_pass_preserves(DeduplicateInitializersPass, model, X, overridden, modified=False)
     assert after.graph.initializers["W1"].is_graph_input()
 
 

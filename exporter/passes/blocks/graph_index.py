@@ -38,6 +38,7 @@ class GraphIndex:
         nodes: nodes in that order.
         position: index of each node in ``nodes``.
         ancestors: per node, the set of nodes it depends on, itself not included.
+        users: per value, indices of the nodes that need it, themselves or captured.
         signature: per node, a number; equal numbers mean equal operator, attributes and
             counts of inputs and outputs. A node that can never be merged with another
             (inner graphs, reference attributes, random operators) has one for itself.
@@ -45,17 +46,15 @@ class GraphIndex:
 
     def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
-        captured, self._outermost = _captures(graph)
-        self._dependencies = {
-            node: [v for v in node.inputs if v is not None] + captured.get(node, [])
-            for node in graph
-        }
+        self._dependencies = _dependencies(graph)
         self.nodes = [node for node in self._walk() if not _is_constant_node(node)]
         self.position = {node: index for index, node in enumerate(self.nodes)}
         self.ancestors: list[int] = []
-        for node in self.nodes:
+        self.users: dict[ir.Value, list[int]] = defaultdict(list)
+        for index, node in enumerate(self.nodes):
             above = 0
             for value in self._dependencies[node]:
+                self.users[value].append(index)
                 producer = self.producer(value)
                 if producer is not None:
                     above |= self.ancestors[producer] | 1 << producer
@@ -71,11 +70,6 @@ class GraphIndex:
         """Index of the node that computes ``value``; None for inputs and constants."""
         node = value.producer()
         return None if node is None else self.position.get(node)
-
-    def users(self, value: ir.Value) -> list[int]:
-        """Indices of the nodes that need ``value``, themselves or in an inner graph."""
-        owners = {self._outermost.get(use.node, use.node) for use in value.uses()}
-        return sorted(self.position[node] for node in owners if node in self.position)
 
     def same_constant(self, one: ir.Value, other: ir.Value) -> bool:
         """Whether both hold the same bits, type and shape, now and always."""
@@ -122,24 +116,18 @@ def same_layout(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
     return one.dtype == other.dtype and tuple(one.shape) == tuple(other.shape)
 
 
-def _captures(
-    graph: ir.Graph,
-) -> tuple[dict[ir.Node, list[ir.Value]], dict[ir.Node, ir.Node]]:
-    """Outer values that each node's inner graphs use, and inner node → node of ``graph``."""
-    captured: dict[ir.Node, list[ir.Value]] = {}
-    outermost: dict[ir.Node, ir.Node] = {}
+def _dependencies(graph: ir.Graph) -> dict[ir.Node, list[ir.Value]]:
+    """All values each node of ``graph`` needs, each once, captured ones included."""
     own = {value for node in graph for value in node.outputs}
+    own.update(graph.inputs, graph.initializers.values())
+    dependencies = {}
     for node in graph:
-        values: dict[ir.Value, None] = {}
+        values = dict.fromkeys(value for value in node.inputs if value is not None)
         for inner in inner_graphs([node]):
             for inside in ir.traversal.RecursiveGraphIterator(inner):
-                outermost[inside] = node
-                values.update((v, None) for v in inside.inputs if v is not None and v in own)
-            # A branch may return an outer value without computing anything.
-            values.update((v, None) for v in inner.outputs if v in own)
-        if values:
-            captured[node] = list(values)
-    return captured, outermost
+                values.update((v, None) for v in inside.inputs if v in own and v is not None)
+        dependencies[node] = list(values)
+    return dependencies
 
 
 def _is_constant_node(node: ir.Node | None) -> bool:
@@ -149,7 +137,6 @@ def _is_constant_node(node: ir.Node | None) -> bool:
 _RANDOM = frozenset(
     {
         "Bernoulli",
-        "Dropout",
         "Multinomial",
         "RandomNormal",
         "RandomNormalLike",
@@ -157,12 +144,12 @@ _RANDOM = frozenset(
         "RandomUniformLike",
     }
 )
-"""Two such nodes draw separately; one node run twice may draw otherwise. In training mode,
-for ``Dropout``, which inference graphs have no reason to hold."""
+"""Two such nodes draw separately; one node run twice may draw otherwise."""
 
 
 def _signature(node: ir.Node) -> Hashable:
-    if node.op_type in _RANDOM and node.domain == "":
+    training_dropout = node.op_type == "Dropout" and len(node.inputs) > 2
+    if node.domain == "" and (node.op_type in _RANDOM or training_dropout):
         return id(node)
     attributes = []
     for name, attribute in sorted(node.attributes.items()):

@@ -1,0 +1,264 @@
+"""Find runs of equal consecutive blocks in a graph."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from exporter.passes.blocks.annotations import Annotations
+from exporter.passes.blocks.graph_index import GraphIndex, constant_tensor
+from exporter.passes.blocks.grow import SameConstant, levels_match, propose_blocks
+from exporter.passes.blocks.verify import BlockRun, verify_blocks
+
+__all__ = ["DEFAULT_STACKED_BYTES", "Detection", "Refusal", "RollPolicy", "find_runs"]
+
+DEFAULT_STACKED_BYTES = 1 << 20
+
+_LARGEST_PERIOD = 8
+_CUTS_TRIED = 8
+_MINIMUM_WEIGHTLESS_SAVING = 16
+
+
+@dataclass(frozen=True)
+class RollPolicy:
+    """Which runs are worth a loop.
+
+    Args:
+        max_stacked_bytes: most bytes per block of constants that differ between blocks. None
+            stands for 1 MiB, and no more than a third of the bytes that the blocks share: a
+            run where most differs is no shared layer.
+    """
+
+    max_stacked_bytes: int | None = None
+
+    def limit_bytes(self, run: BlockRun) -> int:
+        """Return the limit that applies to ``run``."""
+        if self.max_stacked_bytes is not None:
+            return self.max_stacked_bytes
+        return min(DEFAULT_STACKED_BYTES, run.shared_bytes // 3)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A run that was found but stays as it is."""
+
+    run: BlockRun
+    reason: str
+
+
+@dataclass
+class Detection:
+    """Runs to roll, none overlapping another, and runs that are refused."""
+
+    runs: list[BlockRun] = field(default_factory=list)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def find_runs(index: GraphIndex, annotations: Annotations, policy: RollPolicy) -> Detection:
+    """Find the runs around the largest constant that repeated blocks have in common.
+
+    Nodes of one signature that take one value at one input, each depending on the one before,
+    are the anchors of a run; see ``grow``. Constants come first, the largest before others,
+    then any other value. The blocks may hold 1 to 8 anchors each. Of all ways to roll the
+    blocks around one value the best covers the most nodes, then needs no stacks, then leaves
+    the fewest nodes. Roll what is found and search again to find the rest.
+    """
+    detection = Detection()
+    refused: set[ir.Node] = set()
+    for chain in _anchor_chains(index):
+        if all(index.nodes[node] in refused for node in chain):
+            continue
+        plan = _best_plan(index, chain, annotations, policy)
+        if plan.runs:
+            detection.runs = plan.runs
+            return detection
+        for refusal in plan.refusals:
+            refused.update(node for block in refusal.run.blocks for node in block)
+        detection.refusals.extend(plan.refusals)
+    return detection
+
+
+def _anchor_chains(index: GraphIndex) -> Iterator[list[int]]:
+    groups: list[tuple[int, int, list[int]]] = []
+    for value, users in index.users.items():
+        if len(users) < 2:
+            continue
+        tensor = constant_tensor(value)
+        by_use: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for user in users:
+            for slot, given in enumerate(index.nodes[user].inputs):
+                if given is value:
+                    by_use[index.signature[user], slot].append(user)
+        nbytes = -1 if tensor is None else tensor.nbytes
+        groups += [(-nbytes, nodes[0], nodes) for nodes in by_use.values() if len(nodes) > 1]
+    for _, _, nodes in sorted(groups):
+        yield from (chain for chain in _chains(index, nodes) if len(chain) > 1)
+
+
+def _chains(index: GraphIndex, nodes: Sequence[int]) -> list[list[int]]:
+    """Split ``nodes`` (producers first) into lists in which each depends on the one before."""
+    chains: list[list[int]] = []
+    for node in nodes:
+        for chain in chains:
+            if index.ancestors[node] >> chain[-1] & 1:
+                chain.append(node)
+                break
+        else:
+            chains.append([node])
+    return chains
+
+
+def _best_plan(
+    index: GraphIndex, chain: list[int], annotations: Annotations, policy: RollPolicy
+) -> Detection:
+    best, best_score = Detection(), (0, False, 0)
+    refusals: list[Refusal] = []
+    for exact in (True, False):
+        for period in range(1, min(_LARGEST_PERIOD, len(chain) // 2) + 1):
+            for offset in range(period):
+                anchors = chain[offset::period]
+                for plan in _plans(index, anchors, annotations, policy, exact=exact):
+                    refusals += plan.refusals
+                    score = _score(plan.runs, exact)
+                    if score > best_score:
+                        best, best_score = plan, score
+            if best.runs and period == 1 and _covers(index, best.runs, chain):
+                return Detection(best.runs)
+    if not best.runs:
+        best.refusals = sorted(refusals, key=lambda r: (-r.run.count, r.run.width))[:1]
+    return best
+
+
+def _plans(
+    index: GraphIndex,
+    anchors: Sequence[int],
+    annotations: Annotations,
+    policy: RollPolicy,
+    *,
+    exact: bool,
+) -> Iterator[Detection]:
+    if exact:
+        yield _roll_along(index, anchors, index.same_constant, annotations, policy)
+        return
+    plan = _roll_along(index, anchors, index.stackable, annotations, policy)
+    yield plan
+    while plan.refusals:
+        # Where large tensors differ between groups of blocks and small ones within, only a
+        # split between the groups leaves runs that are small enough.
+        limit = max(
+            _tensor_bytes(values[0]) for refusal in plan.refusals for values in refusal.run.stacked
+        )
+        plan = _roll_along(index, anchors, _smaller(index, limit), annotations, policy)
+        yield plan
+
+
+def _smaller(index: GraphIndex, limit: int) -> SameConstant:
+    def same(one: ir.Value, other: ir.Value) -> bool:
+        if _tensor_bytes(one) >= limit:
+            return index.same_constant(one, other)
+        return index.stackable(one, other)
+
+    return same
+
+
+def _score(runs: Sequence[BlockRun], exact: bool) -> tuple[int, bool, int]:
+    covered = sum(run.count * run.width for run in runs)
+    return covered, exact, sum((run.count - 1) * run.width for run in runs)
+
+
+def _covers(index: GraphIndex, runs: Sequence[BlockRun], chain: Sequence[int]) -> bool:
+    rolled = {node for run in runs for block in run.blocks for node in block}
+    return all(index.nodes[node] in rolled for node in chain)
+
+
+def _roll_along(
+    index: GraphIndex,
+    anchors: Sequence[int],
+    same: SameConstant,
+    annotations: Annotations,
+    policy: RollPolicy,
+) -> Detection:
+    """Split ``anchors`` into runs of alike levels, and realize each."""
+    found = Detection()
+    taken: set[ir.Node] = set()
+    start = 0
+    while start + 1 < len(anchors):
+        end = start + 1
+        while end + 1 < len(anchors) and levels_match(index, anchors[end - 1 : end + 2], same):
+            end += 1
+        # The first block may lack its start, the last one its end.
+        for first, last in ((start, end), (start + 1, end), (start, end - 1)):
+            if last - first < 1:
+                continue
+            result = _realize(index, anchors[first : last + 1], same, annotations, policy)
+            if isinstance(result, Refusal):
+                found.refusals.append(result)
+            elif result is not None:
+                nodes = {node for block in result.blocks for node in block}
+                if not nodes & taken:
+                    found.runs.append(result)
+                    taken |= nodes
+            if result is not None:
+                break
+        start = end if result is None else last + 1
+    return found
+
+
+def _realize(
+    index: GraphIndex,
+    anchors: Sequence[int],
+    same: SameConstant,
+    annotations: Annotations,
+    policy: RollPolicy,
+) -> BlockRun | Refusal | None:
+    for number, blocks in enumerate(propose_blocks(index, anchors, same)):
+        if number == _CUTS_TRIED:
+            break
+        run = verify_blocks(index, blocks, annotations)
+        if isinstance(run, BlockRun):
+            return _judge(run, policy)
+    return None
+
+
+def _judge(run: BlockRun, policy: RollPolicy) -> BlockRun | Refusal | None:
+    limit = policy.limit_bytes(run)
+    if run.stacked_bytes > limit:
+        return Refusal(run, _over_limit(run, limit))
+    saved = (run.count - 1) * run.width - len(run.stacked) - len(run.taps) - 2
+    if saved < (1 if _has_weight(run) else _MINIMUM_WEIGHTLESS_SAVING):
+        return None
+    return run
+
+
+def _over_limit(run: BlockRun, limit: int) -> str:
+    largest = max(run.stacked, key=lambda values: _tensor_bytes(values[0]))
+    return (
+        f"{run.count} blocks of {run.width} nodes differ in {len(run.stacked)} tensors, "
+        f"{run.stacked_bytes:,} bytes per iteration, limit {limit:,}; "
+        f"the largest is {largest[0].name} ({_tensor_bytes(largest[0]):,} bytes)"
+    )
+
+
+def _tensor_bytes(value: ir.Value) -> int:
+    tensor = constant_tensor(value)
+    return 0 if tensor is None else tensor.nbytes
+
+
+def _has_weight(run: BlockRun) -> bool:
+    """Whether blocks share a matrix: a constant, or a value made of constants alone, with
+    two dimensions or more."""
+    return any(_is_weight(value) for value in run.shared)
+
+
+def _is_weight(value: ir.Value) -> bool:
+    while (tensor := constant_tensor(value)) is None:
+        node = value.producer()
+        if node is None or not node.inputs or node.inputs[0] is None:
+            return False
+        if any(v is not None and constant_tensor(v) is None for v in node.inputs[1:]):
+            return False
+        value = node.inputs[0]
+    return sum(size != 1 for size in tuple(tensor.numpy().shape)) >= 2

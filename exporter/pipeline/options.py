@@ -1,0 +1,81 @@
+"""What an export should do, and what it works on. No torch here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+
+from exporter.inputs import Feeds, ModelInputs
+from exporter.passes.recipes import PassRecord
+
+__all__ = ["DEFAULT_ATOL", "ExportOptions", "Prepared", "Progress"]
+
+DEFAULT_ATOL = 1e-5
+Progress = Callable[[str], None]
+"""Called with a few words at the start of each step."""
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """What an export should do.
+
+    Args:
+        dedupe: de-duplicate shared weights; off, the graph is kept as it came.
+        with_baseline: also write the unshared baseline.
+        opset: ONNX opset of a captured graph; ``None`` takes the default. A graph that
+            comes as ``.onnx`` keeps its own.
+        atol: largest absolute difference from the source that passes.
+        inputs: input specifications in the command line's notation.
+        trust_pickle: allow a pickle that can run code.
+        import_paths: folders where a pickled module's classes are found.
+        replace: replace an artifact that stands at the destination.
+        keep_failed: commit the artifact even if verification fails, marked as failed.
+    """
+
+    dedupe: bool = True
+    with_baseline: bool = False
+    opset: int | None = None
+    atol: float = DEFAULT_ATOL
+    inputs: Sequence[str] = ()
+    trust_pickle: bool = False
+    import_paths: Sequence[Path] = ()
+    replace: bool = False
+    keep_failed: bool = False
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph ready to be written, and what it is to be compared with.
+
+    Args:
+        model: the graph, all passes done.
+        passes: what each of them did.
+        reference: gives the source's outputs for feeds.
+        reference_name: what ran the source, for tables: ``PyTorch`` or ``the input file``.
+        inputs: what source and graph take.
+        source: name, kind and hash of the source.
+        scheme: sharing scheme in words.
+        unique_bytes: bytes of the source's distinct weights.
+        sharing: who shares what, as plain JSON values.
+        config: content for the artifact's ``config.json``.
+        assets: further files for the artifact: name in the artifact → path.
+        notices: what the person should know.
+    """
+
+    model: ir.Model
+    passes: Sequence[PassRecord]
+    reference: Callable[[Feeds], Mapping[str, np.ndarray]]
+    reference_name: str
+    inputs: ModelInputs
+    source: Mapping[str, Any]
+    scheme: str
+    unique_bytes: int
+    sharing: Mapping[str, Any]
+    config: Mapping[str, Any] | None = None
+    assets: Mapping[str, Path] = field(default_factory=dict)
+    notices: Sequence[str] = ()
