@@ -53,6 +53,9 @@ def measure(scheme: SharingScheme, layers: int, hidden: int, folder: Path) -> di
     )
     torch.manual_seed(0)
     model = SharedEncoder(config)
+    with torch.no_grad():  # fresh biases are all zero, and equal ones would be stored once
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.01)
     count = count_parameters(model)
     path = folder / "model.pt"
     save_checkpoint(model, path)
