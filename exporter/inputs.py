@@ -77,7 +77,8 @@ class ModelInputs:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return {"specs": [asdict(spec) for spec in self.specs], "limits": dict(self.limits)}
+        specs = [asdict(spec) | {"shape": list(spec.shape)} for spec in self.specs]
+        return {"specs": specs, "limits": dict(self.limits)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ModelInputs:

@@ -174,7 +174,7 @@ def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> 
 def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """``|a-b|``; 0 for the same NaN or infinity on both sides, infinite for one side only."""
     same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):
+    with np.errstate(invalid="ignore", over="ignore"):
         difference = np.abs(a - b)
     return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
 

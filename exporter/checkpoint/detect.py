@@ -11,7 +11,7 @@ from typing import Literal
 
 from exporter.checkpoint.pickles import read_pickle
 
-__all__ = ["Detected", "Kind", "detect"]
+__all__ = ["Detected", "Kind", "describe_weights_file", "detect"]
 
 Kind = Literal[
     "exported_program",

@@ -22,6 +22,9 @@ from exporter.inputs import InputSpec, ModelInputs, Role
 __all__ = ["ProgramByName", "build_program", "load_program"]
 
 
+_HALF = (torch.float16, torch.bfloat16)
+
+
 def load_program(path: Path) -> ExportedProgram:
     """Read the program; unless the file is trusted, ``check_archive`` comes first.
 
@@ -64,9 +67,15 @@ def build_program(
     """Describe an exported program from its own signature.
 
     Raises:
-        CheckpointError: inputs that are asked for though the program fixes them, or a size
-            that is computed from another one.
+        CheckpointError: weights below ``float32``; inputs that are asked for though the
+            program fixes them; a size that is computed from another one.
     """
+    half = sorted({str(t.dtype) for t in program.state_dict.values() if t.dtype in _HALF})
+    if half:
+        raise CheckpointError(
+            f"{source.name} computes in {half[0].removeprefix('torch.')}, fixed in its graph: "
+            "convert the module with .float() and export it again"
+        )
     inputs = _inputs(program)
     names = [spec.name for spec in inputs.specs]
     if requested and sorted(requested) != sorted(names):

@@ -19,11 +19,11 @@ from exporter.checkpoint.probing import record_probe
 from exporter.checkpoint.sharing_map import read_sharing_map
 from exporter.checkpoint.state_dicts import (
     StateDict,
+    check_dtypes,
     check_keys,
     fold_ties,
     list_some,
     strip_wrappers,
-    to_float32,
 )
 from exporter.errors import CheckpointError
 
@@ -147,13 +147,13 @@ def _fill(
             model = getattr(library, f"{family}{head}")(settings, **extra)
     except Exception as error:  # its validators have exceptions of their own
         why = " ".join(str(error).split())
-        raise CheckpointError(f"the configuration is none of {family}: {why}") from error
+        raise CheckpointError(f"the configuration is no valid {family}Config: {why}") from error
     model = model.to(torch.float32)
     expected = model.state_dict()
     weights, unused = _align(strip_wrappers(_modern_names(state), expected), expected, model)
     weights = fold_ties(_complete_bias(weights, expected), model.all_tied_weights_keys)
     check_keys(weights, expected, type(model).__name__)
-    weights, notices = to_float32(weights, expected)
+    notices = check_dtypes(weights, expected)
     model.load_state_dict(weights)
     if extra:
         notices.append("the checkpoint has no pooler: last_hidden_state is the only output")

@@ -11,7 +11,16 @@ import numpy as np
 from exporter.errors import CheckpointError
 from exporter.inputs import InputSpec, ModelInputs, Role
 
-__all__ = ["EXAMPLE", "RequestedInput", "choose_inputs", "parse_input", "well_known"]
+__all__ = [
+    "EXAMPLE",
+    "WELL_KNOWN",
+    "RequestedInput",
+    "choose_inputs",
+    "merge_limits",
+    "parse_all",
+    "parse_input",
+    "well_known",
+]
 
 EXAMPLE = "--input 'input_ids:int64[batch,sequence<=512]<30000'"
 

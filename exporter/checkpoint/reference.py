@@ -12,7 +12,7 @@ from exporter.checkpoint.input_specs import choose_inputs, well_known
 from exporter.checkpoint.loaded import LoadedModel, Source
 from exporter.checkpoint.probing import record_probe
 from exporter.checkpoint.sharing_map import read_sharing_map
-from exporter.checkpoint.state_dicts import StateDict, check_keys, strip_wrappers, to_float32
+from exporter.checkpoint.state_dicts import StateDict, check_dtypes, check_keys, strip_wrappers
 from exporter.errors import CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, count_parameters
 
@@ -36,7 +36,7 @@ def build_reference(
     expected = module.state_dict()
     weights = strip_wrappers(state, expected)
     check_keys(weights, expected, "the reference encoder of its configuration")
-    weights, notices = to_float32(weights, expected)
+    notices = check_dtypes(weights, expected)
     module.load_state_dict(weights)
     module.eval()
     ids = well_known("input_ids", upper=chosen.vocab_size)

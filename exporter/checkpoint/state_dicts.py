@@ -17,13 +17,13 @@ from exporter.errors import CheckpointError
 
 __all__ = [
     "StateDict",
+    "check_dtypes",
     "check_keys",
     "find_state_dict",
     "fold_ties",
     "list_some",
     "load_tensors",
     "strip_wrappers",
-    "to_float32",
 ]
 
 StateDict = dict[str, Tensor]
@@ -177,13 +177,11 @@ def check_keys(state: Mapping[str, Tensor], expected: Mapping[str, Tensor], what
         raise CheckpointError(f"the checkpoint does not fit {what}: {list_some(wrong)}")
 
 
-def to_float32(
-    state: Mapping[str, Tensor], expected: Mapping[str, Tensor]
-) -> tuple[StateDict, list[str]]:
-    """Convert floating-point tensors of other widths to ``float32``.
+def check_dtypes(state: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> list[str]:
+    """Compare element types with a ``float32`` module, which converts as it copies.
 
     Returns:
-        The tensors, and one notice for each width that was converted.
+        One notice for each other floating-point type; a tensor under two names counts once.
 
     Raises:
         CheckpointError: integers where the module wants floating point, as in a
@@ -192,28 +190,20 @@ def to_float32(
     packed = [
         f"{name} is {_dtype_name(tensor)}"
         for name, tensor in state.items()
-        if name in expected
-        and expected[name].is_floating_point()
-        and not tensor.is_floating_point()
+        if expected[name].is_floating_point() and not tensor.is_floating_point()
     ]
     if packed:
         raise CheckpointError(
             f"the checkpoint is quantized already ({list_some(packed)}): "
             "export from its floating-point original"
         )
-    seen: set[int] = set()
-    counts: Counter[str] = Counter()
-    converted: dict[int, Tensor] = {}
-    for tensor in state.values():
-        if tensor.is_floating_point() and tensor.dtype != torch.float32 and id(tensor) not in seen:
-            seen.add(id(tensor))
-            counts[_dtype_name(tensor)] += 1
-            converted[id(tensor)] = tensor.to(torch.float32)
-    notices = [
+    distinct = {id(tensor): tensor for tensor in state.values()}.values()
+    counts = Counter(_dtype_name(tensor) for tensor in distinct if tensor.is_floating_point())
+    counts.pop("float32", None)
+    return [
         f"{count} {dtype} tensor{'s' if count > 1 else ''} converted to float32"
         for dtype, count in counts.items()
     ]
-    return {name: converted.get(id(t), t) for name, t in state.items()}, notices
 
 
 def _dtype_name(tensor: Tensor) -> str:

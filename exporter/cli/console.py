@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
@@ -12,7 +13,20 @@ from rich.console import Console
 
 from exporter.errors import ExportError
 
-__all__ = ["clear_errors", "megabytes", "output_console", "progress_steps"]
+__all__ = ["FiniteFloat", "clear_errors", "megabytes", "output_console", "progress_steps"]
+
+
+class FiniteFloat(click.FloatRange):
+    """A range that ``inf`` and ``nan`` are not in."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Convert as the range does, then refuse what is no number."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def output_console() -> Console:
@@ -21,13 +35,13 @@ def output_console() -> Console:
 
 
 def clear_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the package's errors into one line on standard error and exit code 1."""
+    """Turn the package's errors, and the system's, into one line and exit code 1."""
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
         try:
             command(*args, **kwargs)
-        except ExportError as error:
+        except (ExportError, OSError) as error:
             raise click.ClickException(str(error)) from error
 
     return run

@@ -8,7 +8,13 @@ from typing import Any
 
 import click
 
-from exporter.cli.console import clear_errors, megabytes, output_console, progress_steps
+from exporter.cli.console import (
+    FiniteFloat,
+    clear_errors,
+    megabytes,
+    output_console,
+    progress_steps,
+)
 
 __all__ = ["export"]
 
@@ -28,7 +34,7 @@ __all__ = ["export"]
 @click.option("--opset", type=click.IntRange(18, 23), help="ONNX opset of a captured model.  [18]")
 @click.option(
     "--atol",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FiniteFloat(min=0, min_open=True),
     default=1e-5,
     show_default=True,
     help="Largest absolute difference from PyTorch that passes.",
@@ -67,7 +73,7 @@ def export(model: Path, output: Path | None, as_json: bool, force: bool, **optio
     """
     from exporter.pipeline import ExportOptions, as_record, export_model
 
-    name = model.absolute().name if model.is_dir() else model.stem
+    name = model.resolve().name if model.name in ("", "..") or model.is_dir() else model.stem
     destination = output or Path(f"{name}-onnx")
     with progress_steps() as progress:
         chosen = ExportOptions(replace=force, **options)
@@ -96,9 +102,8 @@ def _print_summary(record: dict[str, Any]) -> None:
     table.add_row("stored", megabytes(record["stored_bytes"]), "tensors in the ONNX file")
     table.add_row("file", megabytes(record["file_bytes"]), record["models"][0]["path"])
     table.add_row("unshared", megabytes(record["unshared_bytes"]), "the same model without sharing")
-    table.add_row(
-        "ratio", f"{record['ratio']:.2f}×", f"unshared / stored; scheme {record['scheme']}"
-    )
+    ratio = "-" if record["ratio"] is None else f"{record['ratio']:.2f}×"
+    table.add_row("ratio", ratio, f"unshared / stored; scheme {record['scheme']}")
     table.add_row(
         "worst error",
         "not finite" if error is None else f"{error:.1e}",

@@ -33,16 +33,15 @@ class MergeTransposedTwinsPass(ReportingPass):
        transpose, whose twins are their equals.
     2. The one that goes is read by ``MatMul`` and ``Gemm`` alone if either is, since others
        (a lookup) need its rows as they are; else the later one.
-    3. A ``Gemm`` reads the other one with ``transA`` / ``transB`` flipped, a ``Transpose`` of
-       the one that goes is the other one itself, and every other use reads one ``Transpose``
-       per weight, at the front of the graph that owns it.
+    3. All users of the one that goes read one ``Transpose`` of the other, at the front of the
+       graph that owns it; a ``Transpose`` of the one that goes is the other one itself.
     4. Left alone: graph inputs and outputs, a twin that the other's users cannot see, and
        twins so small that the node would take more bytes than it saves.
 
     At run time the ``Transpose`` costs no latency, for onnxruntime folds it when it loads the
-    model, but the table is in memory in both forms, as it was before, and once more in
-    the memory that folding leaves to the allocator: 135 MiB instead of 103 MiB for a table of
-    33 MB in the measurement that ``FoldWeightTransformsPass`` describes.
+    model; the matrix is in memory in both forms, as before, and a copy stays with the
+    allocator: 135 MiB instead of 103 MiB for the table of 33 MB that
+    ``FoldWeightTransformsPass`` describes. ``UseGemmForTiedTablesPass`` avoids both.
     """
 
     def rewrite(self, model: ir.Model) -> None:
@@ -112,12 +111,8 @@ class MergeTransposedTwinsPass(ReportingPass):
 
     def _replace(self, gone: ir.Value, kept: ir.Value, names: Names) -> None:
         assert gone.const_value is not None and gone.name is not None
-        for node, index in gone.uses():
-            if _is_gemm_operand(node, index):
-                flag = "transA" if index == 0 else "transB"
-                node.attributes.add(ir.AttrInt64(flag, 1 - node.attributes.get_int(flag, 0)))
-                node.replace_input_with(index, kept)
-            elif _swaps(node) and not node.outputs[0].is_graph_output():
+        for node in gone.consumers():
+            if _swaps(node) and not node.outputs[0].is_graph_output():
                 node.outputs[0].replace_all_uses_with(kept)
                 assert node.graph is not None
                 node.graph.remove(node, safe=True)
@@ -132,15 +127,8 @@ def _transposed(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     return ir.Tensor(np.ascontiguousarray(tensor.numpy().T), dtype=tensor.dtype)
 
 
-def _is_gemm_operand(node: ir.Node, index: int) -> bool:
-    return node.op_type == "Gemm" and not node.domain and index < 2
-
-
 def _only_multiplies(value: ir.Value) -> bool:
-    return all(
-        _is_gemm_operand(node, index) or (node.op_type == "MatMul" and not node.domain)
-        for node, index in value.uses()
-    )
+    return all(node.op_type in ("MatMul", "Gemm") and not node.domain for node in value.consumers())
 
 
 def _swaps(node: ir.Node) -> bool:

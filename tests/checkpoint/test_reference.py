@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from exporter.checkpoint import load_checkpoint
+from exporter.checkpoint.digests import hash_files
 from exporter.inputs import InputSpec
 from exporter.models import SharingScheme, count_parameters, save_checkpoint, save_folder
 from tests.checkpoint.helpers import example, refusal, tiny_reference
@@ -118,6 +119,14 @@ def test_the_hash_follows_weights_and_configuration_not_the_place(tmp_path: Path
     assert a == b
     assert a != c
     assert len(a) == 64
+
+
+def test_the_hash_of_files_depends_on_names_but_not_on_order(tmp_path: Path) -> None:
+    for name, text in (("a", "1"), ("b", "2"), ("c", "1")):
+        (tmp_path / name).write_text(text)
+    a, b, c = tmp_path / "a", tmp_path / "b", tmp_path / "c"
+    assert hash_files([a, b]) == hash_files([b, a])
+    assert hash_files([a, b]) != hash_files([c, b])
 
 
 def test_names_alone_choose_among_the_inputs(tmp_path: Path) -> None:

@@ -33,19 +33,6 @@ def test_look_alikes_stay(twin: np.ndarray) -> None:
     assert_pass_preserves(MergeTransposedTwinsPass, model, IDS, modified=False)
 
 
-def test_a_gemm_reads_the_other_with_its_flag_flipped() -> None:
-    text = """g (float[3,8] x, float[3,12] z) => (float[3,12] y, float[3,8] w) {
-        y = Gemm<transB = 1>(x, A)  w = Gemm<transB = 1>(z, B) }"""
-    feeds = {
-        n: RNG.standard_normal(s).astype(np.float32) for n, s in (("x", (3, 8)), ("z", (3, 12)))
-    }
-    after = assert_pass_preserves(MergeTransposedTwinsPass, build(text, {"A": A, "B": AT}), feeds)
-    assert op_types(after) == ["Gemm", "Gemm"]
-    first, second = after.graph
-    assert first.inputs[1] is second.inputs[1]
-    assert [n.attributes.get_int("transB", 0) for n in (first, second)] == [1, 0]
-
-
 def test_twelve_users_share_one_transpose_and_an_existing_one_serves() -> None:
     heads = "  ".join(f"y{i} = MatMul(e, B)" for i in range(12))
     total = "  ".join(f"s{i + 1} = Add(s{i}, y{i})" for i in range(12))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from exporter.passes.blocks.graph_index import constant_tensor
+from exporter.passes.blocks.constants import constant_tensor
 
 __all__ = ["Annotations"]
 

@@ -9,8 +9,10 @@ import numpy as np
 import onnx_ir as ir
 
 from exporter.passes.blocks.annotations import Annotations, Dim
+from exporter.passes.blocks.constants import add_constant, drop_unused_constants
 from exporter.passes.blocks.graph_index import GraphIndex
-from exporter.passes.blocks.stack import StackBuilder, add_constant
+from exporter.passes.blocks.node_names import NodeNames
+from exporter.passes.blocks.stack import StackBuilder
 from exporter.passes.blocks.verify import BlockRun, Carried, CarriedValue, Stacked
 from exporter.passes.scopes import Names
 
@@ -27,7 +29,11 @@ class BuiltLoop:
 
 
 def build_loop(
-    index: GraphIndex, annotations: Annotations, names: Names, run: BlockRun
+    index: GraphIndex,
+    annotations: Annotations,
+    names: Names,
+    node_names: NodeNames,
+    run: BlockRun,
 ) -> BuiltLoop:
     """Replace ``run`` in its graph; ``index`` is out of date afterwards.
 
@@ -39,15 +45,20 @@ def build_loop(
     from outside is captured by name. A value of block ``i`` that something outside needs
     becomes row ``i`` of a scan output, ``[iterations, *shape]``, and keeps its name.
     """
-    return _LoopBuilder(index, annotations, names, run).build()
+    return _LoopBuilder(index, annotations, names, node_names, run).build()
 
 
 class _LoopBuilder:
     def __init__(
-        self, index: GraphIndex, annotations: Annotations, names: Names, run: BlockRun
+        self,
+        index: GraphIndex,
+        annotations: Annotations,
+        names: Names,
+        node_names: NodeNames,
+        run: BlockRun,
     ) -> None:
         self.graph, self.index, self.annotations = index.graph, index, annotations
-        self.names, self.run = names, run
+        self.names, self.node_names, self.run = names, node_names, run
         self.file_order = {node: number for number, node in enumerate(self.graph)}
         self.nodes = sorted(
             (node for block in run.blocks for node in block), key=self.file_order.__getitem__
@@ -59,7 +70,7 @@ class _LoopBuilder:
         self._annotate_first_block()
         iteration = _value(self.names.fresh("iteration"), ir.DataType.INT64, ())
         carried = [self._carried_input(entry) for entry in run.carried]
-        stacks = StackBuilder(self.graph, self.index, self.names, iteration)
+        stacks = StackBuilder(self.index, self.names, self.node_names, iteration)
         current = [stacks.add(values) for values in run.stacked]
 
         finals = self._finals()
@@ -75,20 +86,18 @@ class _LoopBuilder:
                     node.replace_input_with(slot, current[source.number])
         body = self._body(iteration, carried, stacks.nodes)
         count = np.array(run.count, np.int64)
-        trip_count = add_constant(
-            self.graph, self.names.fresh("trip_count"), count, ir.DataType.INT64
-        )
+        trip_count = add_constant(self.graph, self.names.fresh("trip_count"), count)
         loop = ir.Node(
             "",
             "Loop",
             [trip_count, None, *(entry.initial for entry in run.carried)],
             [ir.AttrGraph("body", body)],
             outputs=[*finals, *scans],
-            name=self.names.fresh("rolled_blocks"),
+            name=self.node_names.fresh("rolled_blocks"),
         )
         self.graph.extend([loop, *gathers])
         self.graph.sort()
-        _drop_unused(self.graph, used)
+        drop_unused_constants(self.graph, used)
         return BuiltLoop(
             node=loop,
             stacks=tuple(str(stack.name) for stack in stacks.stacks),
@@ -141,12 +150,12 @@ class _LoopBuilder:
             for block in tap.blocks:
                 if block not in rows:
                     name, number = self.names.fresh(f"row_{block}"), np.array(block, np.int64)
-                    rows[block] = add_constant(self.graph, name, number, ir.DataType.INT64)
+                    rows[block] = add_constant(self.graph, name, number)
                 old = self.run.produced(tap.column, tap.output, block)
                 new = _like(old, old.name)
                 self._redirect(old, new)
                 axis = ir.AttrInt64("axis", 0)
-                gathers.append(_node("Gather", [scan, rows[block]], new, [axis]))
+                gathers.append(self._node("Gather", [scan, rows[block]], new, [axis]))
             if 0 in tap.blocks:  # the name now belongs to the gathered row
                 inside.name = self.names.fresh(f"{inside.name}_body")
         return scans, gathers
@@ -166,17 +175,19 @@ class _LoopBuilder:
     ) -> ir.Graph:
         condition = _value(self.names.fresh("condition"), ir.DataType.BOOL, ())
         condition_out = _value(self.names.fresh("condition_out"), ir.DataType.BOOL, ())
-        nodes = [_node("Identity", [condition], condition_out), *gathers]
+        nodes = [self._node("Identity", [condition], condition_out), *gathers]
         nodes += [node for node in self.nodes if node in set(self.run.blocks[0])]
         outputs = [condition_out]
+        placed: set[ir.Value] = set()
         places = [(entry.column, entry.output) for entry in self.run.carried]
         places += [(tap.column, tap.output) for tap in self.run.taps]
         for column, output in places:
             value = self.run.produced(column, output, 0)
-            if value in outputs:  # an output can be listed only once
+            if value in placed:  # an output can be listed only once
                 copy = _like(value, self.names.fresh(f"{value.name}_out"))
-                nodes.append(_node("Identity", [value], copy))
+                nodes.append(self._node("Identity", [value], copy))
                 value = copy
+            placed.add(value)
             outputs.append(value)
         return ir.Graph(
             [iteration, condition, *carried],
@@ -185,6 +196,16 @@ class _LoopBuilder:
             opset_imports=self.graph.opset_imports.copy(),
             name=self.names.fresh("block"),
         )
+
+    def _node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value],
+        output: ir.Value,
+        attributes: Iterable[ir.Attr] = (),
+    ) -> ir.Node:
+        name = self.node_names.fresh(f"{op_type}_{output.name}")
+        return ir.Node("", op_type, inputs, attributes, outputs=[output], name=name)
 
 
 def _value(name: str, dtype: ir.DataType, dims: tuple[int, ...]) -> ir.Value:
@@ -196,25 +217,5 @@ def _like(value: ir.Value, name: str | None) -> ir.Value:
     return ir.Value(name=name, type=value.type, shape=shape, doc_string=value.doc_string)
 
 
-def _node(
-    op_type: str, inputs: Sequence[ir.Value], output: ir.Value, attributes: Iterable[ir.Attr] = ()
-) -> ir.Node:
-    return ir.Node(
-        "", op_type, inputs, attributes, outputs=[output], name=f"{op_type}_{output.name}"
-    )
-
-
 def _shape(dims: tuple[Dim, ...] | None) -> ir.Shape | None:
     return None if dims is None else ir.Shape(dims)
-
-
-def _drop_unused(graph: ir.Graph, values: Iterable[ir.Value]) -> None:
-    """Remove the constants among ``values`` that nothing uses any more."""
-    for value in values:
-        if value.uses() or value.is_graph_output() or value.is_graph_input():
-            continue
-        producer = value.producer()
-        if value.is_initializer():
-            del graph.initializers[str(value.name)]
-        elif producer is not None and producer.op_type == "Constant" and producer.graph is graph:
-            graph.remove(producer, safe=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, pairwise
 
 import onnx_ir as ir
 
 from exporter.passes.blocks.annotations import Annotations
-from exporter.passes.blocks.graph_index import GraphIndex, constant_tensor
+from exporter.passes.blocks.constants import constant_tensor
+from exporter.passes.blocks.graph_index import GraphIndex
 from exporter.passes.blocks.grow import SameConstant, levels_match, propose_blocks
-from exporter.passes.blocks.verify import BlockRun, verify_blocks
+from exporter.passes.blocks.verify import BlockRun, Conflict, verify_blocks
 
 __all__ = ["DEFAULT_STACKED_BYTES", "Detection", "Refusal", "RollPolicy", "find_runs"]
 
@@ -34,11 +36,11 @@ class RollPolicy:
 
     max_stacked_bytes: int | None = None
 
-    def limit_bytes(self, run: BlockRun) -> int:
-        """Return the limit that applies to ``run``."""
+    def limit_bytes(self, shared_bytes: int) -> int:
+        """Return the limit for blocks that share ``shared_bytes``."""
         if self.max_stacked_bytes is not None:
             return self.max_stacked_bytes
-        return min(DEFAULT_STACKED_BYTES, run.shared_bytes // 3)
+        return min(DEFAULT_STACKED_BYTES, shared_bytes // 3)
 
 
 @dataclass(frozen=True)
@@ -76,8 +78,10 @@ def find_runs(index: GraphIndex, annotations: Annotations, policy: RollPolicy) -
             detection.runs = plan.runs
             return detection
         for refusal in plan.refusals:
-            refused.update(node for block in refusal.run.blocks for node in block)
-        detection.refusals.extend(plan.refusals)
+            nodes = {node for block in refusal.run.blocks for node in block}
+            if not nodes & refused:  # otherwise the same blocks, cut elsewhere
+                detection.refusals.append(refusal)
+            refused |= nodes
     return detection
 
 
@@ -86,13 +90,12 @@ def _anchor_chains(index: GraphIndex) -> Iterator[list[int]]:
     for value, users in index.users.items():
         if len(users) < 2:
             continue
-        tensor = constant_tensor(value)
         by_use: dict[tuple[int, int], list[int]] = defaultdict(list)
         for user in users:
             for slot, given in enumerate(index.nodes[user].inputs):
                 if given is value:
                     by_use[index.signature[user], slot].append(user)
-        nbytes = -1 if tensor is None else tensor.nbytes
+        nbytes = index.nbytes(value) if value in index.constants else -1
         groups += [(-nbytes, nodes[0], nodes) for nodes in by_use.values() if len(nodes) > 1]
     for _, _, nodes in sorted(groups):
         yield from (chain for chain in _chains(index, nodes) if len(chain) > 1)
@@ -116,8 +119,11 @@ def _best_plan(
 ) -> Detection:
     best, best_score = Detection(), (0, False, 0)
     refusals: list[Refusal] = []
+    levels = _constants_per_level(index, chain)
     for exact in (True, False):
         for period in range(1, min(_LARGEST_PERIOD, len(chain) // 2) + 1):
+            if not _promising(index, levels, period, policy, exact=exact):
+                continue
             for offset in range(period):
                 anchors = chain[offset::period]
                 for plan in _plans(index, anchors, annotations, policy, exact=exact):
@@ -130,6 +136,55 @@ def _best_plan(
     if not best.runs:
         best.refusals = sorted(refusals, key=lambda r: (-r.run.count, r.run.width))[:1]
     return best
+
+
+def _constants_per_level(index: GraphIndex, chain: Sequence[int]) -> list[dict[str, int]]:
+    """Digest → bytes of the constants that each node of ``chain`` needs beyond the one before."""
+    used = [
+        {index.content(v): index.nbytes(v) for v in node.inputs if v in index.constants}
+        for node in index.nodes
+    ]
+    levels = []
+    for before, anchor in pairwise(chain):
+        level = index.ancestors[anchor] & ~index.ancestors[before] | 1 << anchor
+        constants: dict[str, int] = {}
+        while level:
+            node = level.bit_length() - 1
+            level ^= 1 << node
+            constants.update(used[node])
+        levels.append(constants)
+    return levels
+
+
+def _promising(
+    index: GraphIndex,
+    levels: Sequence[dict[str, int]],
+    period: int,
+    policy: RollPolicy,
+    *,
+    exact: bool,
+) -> bool:
+    """Whether any two blocks of ``period`` anchors could use constants alike enough.
+
+    Cheap, and wrong only where it says yes.
+    """
+    if len(levels) < 2 * period or (period == 1 and not exact):
+        return True  # too few to compare; or the attempt whose refusal is to be reported
+    for start in range(len(levels) - 2 * period + 1):
+        one = _union(levels[start : start + period])
+        other = _union(levels[start + period : start + 2 * period])
+        differing = sum(size for digest, size in one.items() if digest not in other)
+        shared = sum(size for digest, size in one.items() if digest in other)
+        if differing <= (0 if exact else policy.limit_bytes(shared)):
+            return True
+    return False
+
+
+def _union(levels: Sequence[dict[str, int]]) -> dict[str, int]:
+    merged: dict[str, int] = {}
+    for level in levels:
+        merged.update(level)
+    return merged
 
 
 def _plans(
@@ -145,11 +200,11 @@ def _plans(
         return
     plan = _roll_along(index, anchors, index.stackable, annotations, policy)
     yield plan
-    while plan.refusals:
+    while any(refusal.run.stacked for refusal in plan.refusals):
         # Where large tensors differ between groups of blocks and small ones within, only a
         # split between the groups leaves runs that are small enough.
         limit = max(
-            _tensor_bytes(values[0]) for refusal in plan.refusals for values in refusal.run.stacked
+            index.nbytes(values[0]) for refusal in plan.refusals for values in refusal.run.stacked
         )
         plan = _roll_along(index, anchors, _smaller(index, limit), annotations, policy)
         yield plan
@@ -157,7 +212,7 @@ def _plans(
 
 def _smaller(index: GraphIndex, limit: int) -> SameConstant:
     def same(one: ir.Value, other: ir.Value) -> bool:
-        if _tensor_bytes(one) >= limit:
+        if index.nbytes(one) >= limit:
             return index.same_constant(one, other)
         return index.stackable(one, other)
 
@@ -186,9 +241,13 @@ def _roll_along(
     taken: set[ir.Node] = set()
     start = 0
     while start + 1 < len(anchors):
-        end = start + 1
+        end, result = start + 1, None
         while end + 1 < len(anchors) and levels_match(index, anchors[end - 1 : end + 2], same):
             end += 1
+        if end - start == 1 and len(anchors) > 3:
+            # Two blocks alone have something in common that no third one has: a shorter chain.
+            start = end
+            continue
         # The first block may lack its start, the last one its end.
         for first, last in ((start, end), (start + 1, end), (start, end - 1)):
             if last - first < 1:
@@ -214,23 +273,30 @@ def _realize(
     annotations: Annotations,
     policy: RollPolicy,
 ) -> BlockRun | Refusal | None:
-    for number, blocks in enumerate(propose_blocks(index, anchors, same)):
-        if number == _CUTS_TRIED:
-            break
-        run = verify_blocks(index, blocks, annotations)
-        if isinstance(run, BlockRun):
-            return _judge(run, policy)
-    return None
+    refusal: Refusal | None = None
+    for blocks in islice(propose_blocks(index, anchors, same), _CUTS_TRIED):
+        result = verify_blocks(index, blocks, annotations)
+        if isinstance(result, BlockRun):
+            return _judge(result, policy)
+        if isinstance(result, Conflict) and refusal is None and _pays_off(result.run):
+            text = f"{result.run.count} blocks of {result.run.width} nodes: {result.reason}"
+            refusal = Refusal(result.run, text)
+    return refusal
 
 
 def _judge(run: BlockRun, policy: RollPolicy) -> BlockRun | Refusal | None:
-    limit = policy.limit_bytes(run)
+    if not _pays_off(run):
+        return None
+    limit = policy.limit_bytes(run.shared_bytes)
     if run.stacked_bytes > limit:
         return Refusal(run, _over_limit(run, limit))
-    saved = (run.count - 1) * run.width - len(run.stacked) - len(run.taps) - 2
-    if saved < (1 if _has_weight(run) else _MINIMUM_WEIGHTLESS_SAVING):
-        return None
     return run
+
+
+def _pays_off(run: BlockRun) -> bool:
+    loop = 2 + len(run.stacked) + sum(len(tap.blocks) for tap in run.taps)  # nodes it adds
+    saved = (run.count - 1) * run.width - loop
+    return saved >= (1 if _has_weight(run) else _MINIMUM_WEIGHTLESS_SAVING)
 
 
 def _over_limit(run: BlockRun, limit: int) -> str:

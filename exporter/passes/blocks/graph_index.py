@@ -8,19 +8,10 @@ from collections.abc import Hashable, Iterator
 import onnx_ir as ir
 
 from exporter.accounting import tensor_digest
+from exporter.passes.blocks.constants import constant_tensor, is_constant_node
 from exporter.passes.scopes import inner_graphs
 
-__all__ = ["GraphIndex", "constant_tensor", "same_layout"]
-
-
-def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """Return what ``value`` always holds: an initializer that no caller can override, or
-    the output of a ``Constant`` node."""
-    if value.is_graph_input():
-        return None
-    if value.is_initializer() or _is_constant_node(value.producer()):
-        return ir.convenience.get_const_tensor(value)
-    return None
+__all__ = ["GraphIndex"]
 
 
 class GraphIndex:
@@ -39,6 +30,7 @@ class GraphIndex:
         position: index of each node in ``nodes``.
         ancestors: per node, the set of nodes it depends on, itself not included.
         users: per value, indices of the nodes that need it, themselves or captured.
+        constants: per constant that a node uses, its tensor.
         signature: per node, a number; equal numbers mean equal operator, attributes and
             counts of inputs and outputs. A node that can never be merged with another
             (inner graphs, reference attributes, random operators) has one for itself.
@@ -47,7 +39,7 @@ class GraphIndex:
     def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
         self._dependencies = _dependencies(graph)
-        self.nodes = [node for node in self._walk() if not _is_constant_node(node)]
+        self.nodes = [node for node in self._walk() if not is_constant_node(node)]
         self.position = {node: index for index, node in enumerate(self.nodes)}
         self.ancestors: list[int] = []
         self.users: dict[ir.Value, list[int]] = defaultdict(list)
@@ -64,6 +56,12 @@ class GraphIndex:
         self.by_signature: dict[int, list[int]] = defaultdict(list)
         for index, number in enumerate(self.signature):
             self.by_signature[number].append(index)
+        self.constants = {
+            value: tensor for value in self.users if (tensor := constant_tensor(value)) is not None
+        }
+        self._layouts = {
+            value: (tensor.dtype, tuple(tensor.shape)) for value, tensor in self.constants.items()
+        }
         self._digests: dict[ir.Value, str] = {}
 
     def producer(self, value: ir.Value) -> int | None:
@@ -71,24 +69,31 @@ class GraphIndex:
         node = value.producer()
         return None if node is None else self.position.get(node)
 
+    def descendants(self, node: int) -> int:
+        """Set of the nodes that depend on ``node``."""
+        return sum(1 << other for other, above in enumerate(self.ancestors) if above >> node & 1)
+
     def same_constant(self, one: ir.Value, other: ir.Value) -> bool:
         """Whether both hold the same bits, type and shape, now and always."""
-        if one is other:
-            return True
-        first, second = constant_tensor(one), constant_tensor(other)
-        if first is None or second is None or not same_layout(first, second):
-            return False
-        return self._digest(one, first) == self._digest(other, second)
+        return one is other or (
+            self.stackable(one, other) and self.content(one) == self.content(other)
+        )
 
     def stackable(self, one: ir.Value, other: ir.Value) -> bool:
         """Whether both are constants of one type and shape, so that a stack can hold both."""
-        first, second = constant_tensor(one), constant_tensor(other)
-        return first is not None and second is not None and same_layout(first, second)
+        first = self._layouts.get(one)
+        return first is not None and first == self._layouts.get(other)
 
-    def _digest(self, value: ir.Value, tensor: ir.TensorProtocol) -> str:
+    def content(self, value: ir.Value) -> str:
+        """Digest of the type, shape and bits of a constant."""
         if value not in self._digests:
-            self._digests[value] = tensor_digest(tensor)
+            self._digests[value] = tensor_digest(self.constants[value])
         return self._digests[value]
+
+    def nbytes(self, value: ir.Value) -> int:
+        """Bytes of a constant; 0 for any other value."""
+        tensor = self.constants.get(value)
+        return 0 if tensor is None else tensor.nbytes
 
     def _walk(self) -> Iterator[ir.Node]:
         done: set[ir.Node] = set()
@@ -111,11 +116,6 @@ class GraphIndex:
                 yield node
 
 
-def same_layout(one: ir.TensorProtocol, other: ir.TensorProtocol) -> bool:
-    """Whether type and shape agree."""
-    return one.dtype == other.dtype and tuple(one.shape) == tuple(other.shape)
-
-
 def _dependencies(graph: ir.Graph) -> dict[ir.Node, list[ir.Value]]:
     """All values each node of ``graph`` needs, each once, captured ones included."""
     own = {value for node in graph for value in node.outputs}
@@ -128,10 +128,6 @@ def _dependencies(graph: ir.Graph) -> dict[ir.Node, list[ir.Value]]:
                 values.update((v, None) for v in inside.inputs if v in own and v is not None)
         dependencies[node] = list(values)
     return dependencies
-
-
-def _is_constant_node(node: ir.Node | None) -> bool:
-    return node is not None and node.op_type == "Constant" and node.domain == ""
 
 
 _RANDOM = frozenset(

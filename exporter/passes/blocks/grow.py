@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import onnx_ir as ir
 
-from exporter.passes.blocks.graph_index import GraphIndex, constant_tensor
+from exporter.passes.blocks.graph_index import GraphIndex
 
 __all__ = ["SameConstant", "levels_match", "propose_blocks"]
 
@@ -59,12 +60,11 @@ class _Levels:
         self.edges: list[list[_Edge]] = []
         self.column_of: dict[int, int] = {}
         self._members = []
-        for before, anchor in zip(anchors, anchors[1:], strict=False):
+        for before, anchor in pairwise(anchors):
             above = index.ancestors[anchor] & ~index.ancestors[before] & ~(1 << before)
             self._members.append(above | 1 << anchor)
         if not static:
-            first = anchors[0]
-            below = sum(1 << n for n, above in enumerate(index.ancestors) if above >> first & 1)
+            below = index.descendants(anchors[0])
             self._members = [level & below for level in self._members]
 
     def align(self) -> bool:
@@ -110,7 +110,7 @@ class _Levels:
             if len(present) > 1 and all(value is first for value in present):
                 found.append(("same", (), 0))
                 continue
-            if all(constant_tensor(value) is not None for value in present):
+            if all(value in index.constants for value in present):
                 if not all(self.same(first, value) for value in present):
                     return None
                 found.append(("constant", (), 0))
@@ -208,9 +208,7 @@ def _match_head(levels: _Levels) -> dict[int, int]:
     return head
 
 
-def _head_fits(
-    levels: _Levels, edge: _Edge, own: ir.Value | None, other: ir.Value | None
-) -> bool:
+def _head_fits(levels: _Levels, edge: _Edge, own: ir.Value | None, other: ir.Value | None) -> bool:
     if own is None or other is None:
         return own is other
     if edge.kind == "same":
@@ -301,9 +299,7 @@ def _tail_at(
     return found
 
 
-def _cuts(
-    levels: _Levels, head: dict[int, int], tail: dict[int, int]
-) -> Iterator[list[list[int]]]:
+def _cuts(levels: _Levels, head: dict[int, int], tail: dict[int, int]) -> Iterator[list[list[int]]]:
     count = len(levels.columns)
     inner = [[e.column for e in edges if e.kind == "inner"] for edges in levels.edges]
     ends = {c for c in range(count) if c not in head}  # columns that can only end a block

@@ -7,22 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from exporter.passes.blocks.graph_index import GraphIndex, constant_tensor
+from exporter.passes.blocks.constants import add_constant
+from exporter.passes.blocks.graph_index import GraphIndex
+from exporter.passes.blocks.node_names import NodeNames
 from exporter.passes.scopes import Names
 
-__all__ = ["StackBuilder", "add_constant"]
-
-
-def add_constant(graph: ir.Graph, name: str, array: np.ndarray, dtype: ir.DataType) -> ir.Value:
-    """Register ``array`` as an initializer called ``name``, which must be free."""
-    value = ir.Value(
-        name=name,
-        type=ir.TensorType(dtype),
-        shape=ir.Shape(array.shape),
-        const_value=ir.Tensor(array, dtype=dtype, name=name),
-    )
-    graph.register_initializer(value)
-    return value
+__all__ = ["StackBuilder"]
 
 
 class StackBuilder:
@@ -43,9 +33,10 @@ class StackBuilder:
     """
 
     def __init__(
-        self, graph: ir.Graph, index: GraphIndex, names: Names, iteration: ir.Value
+        self, index: GraphIndex, names: Names, node_names: NodeNames, iteration: ir.Value
     ) -> None:
-        self._graph, self._index, self._names = graph, index, names
+        self._graph, self._index = index.graph, index
+        self._names, self._node_names = names, node_names
         self._iteration = iteration
         self._row_numbers: dict[tuple[int, ...], ir.Value] = {}
         self.nodes: list[ir.Node] = []
@@ -61,11 +52,9 @@ class StackBuilder:
                 rows.append(value)
                 row = value
             pattern.append(rows.index(row))
-        first = constant_tensor(values[0])
-        assert first is not None, "verified blocks differ in constants only"
-        arrays = [tensor.numpy() for row in rows if (tensor := constant_tensor(row)) is not None]
+        arrays = [self._index.constants[row].numpy() for row in rows]
         name = self._names.fresh(f"{values[0].name}_stack")
-        stack = add_constant(self._graph, name, np.stack(arrays), first.dtype)
+        stack = add_constant(self._graph, name, np.stack(arrays))
         self.stacks.append(stack)
         whole = len(rows) == len(values)
         number = self._iteration if whole else self._row_number(tuple(pattern))
@@ -75,9 +64,7 @@ class StackBuilder:
     def _row_number(self, pattern: tuple[int, ...]) -> ir.Value:
         if pattern not in self._row_numbers:
             array = np.array(pattern, np.int64)
-            table = add_constant(
-                self._graph, self._names.fresh("stack_rows"), array, ir.DataType.INT64
-            )
+            table = add_constant(self._graph, self._names.fresh("stack_rows"), array)
             number = self._gather(table, self._iteration, "stack_row", ir.Shape(()))
             self._row_numbers[pattern] = number
         return self._row_numbers[pattern]
@@ -85,5 +72,7 @@ class StackBuilder:
     def _gather(self, data: ir.Value, number: ir.Value, name: str, shape: ir.Shape) -> ir.Value:
         result = ir.Value(name=self._names.fresh(name), type=data.type, shape=shape)
         axis = ir.AttrInt64("axis", 0)
-        self.nodes.append(ir.Node("", "Gather", [data, number], [axis], outputs=[result]))
+        node_name = self._node_names.fresh(f"Gather_{result.name}")
+        node = ir.Node("", "Gather", [data, number], [axis], outputs=[result], name=node_name)
+        self.nodes.append(node)
         return result

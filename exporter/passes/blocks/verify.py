@@ -5,18 +5,19 @@ This is the only place that decides; it trusts nothing that the search found out
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import onnx_ir as ir
 
 from exporter.passes.blocks.annotations import Annotations
-from exporter.passes.blocks.graph_index import GraphIndex, constant_tensor, same_layout
+from exporter.passes.blocks.graph_index import GraphIndex
 
 __all__ = [
     "BlockRun",
     "Carried",
     "CarriedValue",
+    "Conflict",
     "Inner",
     "Outer",
     "Source",
@@ -86,6 +87,8 @@ class BlockRun:
         carried: values passed from block to block.
         stacked: per differing constant, its value in each block.
         taps: values needed outside, but for carried ones of the last block.
+        stacked_bytes: bytes of the differing constants of one block.
+        shared_bytes: bytes of the constants that every block uses.
     """
 
     blocks: tuple[tuple[ir.Node, ...], ...]
@@ -93,6 +96,8 @@ class BlockRun:
     carried: tuple[CarriedValue, ...]
     stacked: tuple[tuple[ir.Value, ...], ...]
     taps: tuple[Tap, ...]
+    stacked_bytes: int
+    shared_bytes: int
 
     @property
     def count(self) -> int:
@@ -105,29 +110,26 @@ class BlockRun:
         return len(self.sources)
 
     @property
-    def stacked_bytes(self) -> int:
-        """Bytes of the differing constants of one block."""
-        return sum(_nbytes(values[0]) for values in self.stacked)
-
-    @property
     def shared(self) -> tuple[ir.Value, ...]:
         """Outer values that every block uses, each once."""
-        sources = (source for inputs in self.sources for source in inputs)
-        return tuple(dict.fromkeys(s.value for s in sources if isinstance(s, Outer)))
-
-    @property
-    def shared_bytes(self) -> int:
-        """Bytes of the constants that every block uses."""
-        return sum(_nbytes(value) for value in self.shared)
+        return _shared(self.sources)
 
     def produced(self, column: int, output: int, block: int) -> ir.Value:
         """Return one value of one block."""
         return self.blocks[block][column].outputs[output]
 
 
+@dataclass(frozen=True)
+class Conflict:
+    """A run of equal blocks whose types or shapes forbid a loop."""
+
+    run: BlockRun
+    reason: str
+
+
 def verify_blocks(
     index: GraphIndex, blocks: Sequence[Sequence[int]], annotations: Annotations
-) -> BlockRun | str:
+) -> BlockRun | Conflict | str:
     """Check every claim that one loop over ``blocks`` rests on.
 
     1. No node is in two places; corresponding nodes have equal signatures.
@@ -139,7 +141,7 @@ def verify_blocks(
        carried value and its start. A value needed outside must have one shape in all blocks.
 
     Returns:
-        The run, or what contradicts it.
+        The run; the run and what contradicts 4; or what contradicts the rest.
     """
     nodes = [node for block in blocks for node in block]
     if len(set(nodes)) < len(nodes):
@@ -165,8 +167,11 @@ def verify_blocks(
         carried=tuple(reader.carried),
         stacked=tuple(reader.stacked),
         taps=_taps(index, blocks, reader.carried),
+        stacked_bytes=sum(index.nbytes(values[0]) for values in reader.stacked),
+        shared_bytes=sum(index.nbytes(value) for value in _shared(sources)),
     )
-    return _annotation_conflict(run, annotations) or run
+    reason = _annotation_conflict(run, annotations)
+    return run if reason is None else Conflict(run, reason)
 
 
 class _Reader:
@@ -178,7 +183,7 @@ class _Reader:
         self.carried: dict[CarriedValue, int] = {}
         self.stacked: dict[tuple[ir.Value, ...], int] = {}
 
-    def source(self, values: Sequence[ir.Value | None]) -> Source | None | str:
+    def source(self, values: Sequence[ir.Value | None]) -> Source | str | None:
         """Classify the values that one input has in each block; a text says why not."""
         present = [value for value in values if value is not None]
         if len(present) < len(values):
@@ -194,27 +199,24 @@ class _Reader:
             if all(p == (b, column, output) for b, p in enumerate(places[1:])):
                 entry = CarriedValue(present[0], column, output)
                 return Carried(self.carried.setdefault(entry, len(self.carried)))
-        elif all(value is present[0] for value in present):
-            return Outer(present[0])
         elif all(self.index.same_constant(present[0], value) for value in present):
             return Outer(present[0])
-        elif all(_may_stack(present[0], value) for value in present):
+        elif all(self._may_stack(present[0], value) for value in present):
             key = tuple(present)
             return Stacked(self.stacked.setdefault(key, len(self.stacked)))
         return f"is not alike in all blocks: {', '.join(str(v.name) for v in present[:3])}"
+
+    def _may_stack(self, one: ir.Value, other: ir.Value) -> bool:
+        if not self.index.stackable(one, other):
+            return False
+        # Neither strings nor packed elements can be gathered by every runtime.
+        dtype = self.index.constants[one].dtype
+        return dtype != ir.DataType.STRING and dtype.itemsize >= 1
 
     def _place(self, value: ir.Value) -> tuple[int, int, int] | None:
         producer = self.index.producer(value)
         place = None if producer is None else self.place.get(producer)
         return None if place is None else (*place, value.index() or 0)
-
-
-def _may_stack(one: ir.Value, other: ir.Value) -> bool:
-    first, second = constant_tensor(one), constant_tensor(other)
-    if first is None or second is None or not same_layout(first, second):
-        return False
-    # Neither strings nor packed elements can be gathered by every runtime.
-    return first.dtype != ir.DataType.STRING and first.dtype.itemsize >= 1
 
 
 def _between(index: GraphIndex, nodes: Sequence[int]) -> int | None:
@@ -270,9 +272,9 @@ def _annotation_conflict(run: BlockRun, annotations: Annotations) -> str | None:
     return None
 
 
-def _nbytes(value: ir.Value) -> int:
-    tensor = constant_tensor(value)
-    return 0 if tensor is None else tensor.nbytes
+def _shared(sources: Iterable[Iterable[Source | None]]) -> tuple[ir.Value, ...]:
+    values = (s.value for inputs in sources for s in inputs if isinstance(s, Outer))
+    return tuple(dict.fromkeys(values))
 
 
 def _name(index: GraphIndex, node: int) -> str:

@@ -1,0 +1,96 @@
+"""The figures in the model card: written by the measurement, and checked against it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from exporter.errors import VerificationError
+from exporter.training.evaluate import Score
+from exporter.training.files import write_atomically
+from exporter.training.sources import DataError
+
+__all__ = ["BEGIN", "END", "check_figures", "figures_table", "metrics_json", "write_figures"]
+
+BEGIN = "<!-- figures: begin, written by scripts/train_demo_model.py -->"
+END = "<!-- figures: end -->"
+CARD = "README.md"
+METRICS = "metrics.json"
+
+
+def figures_table(scores: Mapping[str, Score]) -> str:
+    """Write the scores as a Markdown table, one set a row, in per cent."""
+    lines = [
+        "| sentences | n | accuracy | 95 % interval | majority baseline | above it |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, score in scores.items():
+        low, high = score.interval
+        lines.append(
+            f"| {name} | {score.sentences:,} | {score.accuracy:.1%} | {low:.1%} to {high:.1%} "
+            f"| {score.majority:.1%} | {score.gain_points:+.1f} points |"
+        )
+    return "\n".join(lines)
+
+
+def metrics_json(scores: Mapping[str, Score]) -> str:
+    """Write the scores as JSON; shares are from 0 to 1, rounded to 6 digits."""
+    content = {
+        name: {
+            "sentences": score.sentences,
+            "correct": score.correct,
+            "accuracy": round(score.accuracy, 6),
+            "interval_95": [round(bound, 6) for bound in score.interval],
+            "majority_baseline": round(score.majority, 6),
+        }
+        for name, score in scores.items()
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def write_figures(folder: Path, scores: Mapping[str, Score]) -> None:
+    """Write ``metrics.json``, and the figures in ``README.md`` where ``folder`` has one.
+
+    Raises:
+        DataError: the card has no place marked for figures.
+    """
+    card = folder / CARD
+    if card.is_file():
+        before, _, after = _divide(card)
+        text = f"{before}{BEGIN}\n\n{figures_table(scores)}\n\n{END}{after}"
+        write_atomically(card, text.encode())
+    write_atomically(folder / METRICS, metrics_json(scores).encode())
+
+
+def check_figures(folder: Path, scores: Mapping[str, Score]) -> None:
+    """Compare the card and ``metrics.json`` of ``folder`` with a fresh measurement.
+
+    Raises:
+        DataError: a file is missing, or the card has no place marked for figures.
+        VerificationError: a figure differs; it shows the first such line.
+    """
+    _, stated, _ = _divide(folder / CARD)
+    _compare(CARD, stated.strip(), figures_table(scores))
+    if not (folder / METRICS).is_file():
+        raise DataError(f"{folder} holds no {METRICS}")
+    _compare(METRICS, (folder / METRICS).read_text(encoding="utf-8"), metrics_json(scores))
+
+
+def _compare(name: str, stated: str, measured: str) -> None:
+    if stated == measured:
+        return
+    old, new = stated.splitlines(), measured.splitlines()
+    pairs = zip(old + [""] * len(new), new + [""] * len(old), strict=True)
+    said, found = next((pair for pair in pairs if pair[0] != pair[1]), ("", ""))
+    raise VerificationError(f"{name} states {said.strip()!r}, but measured was {found.strip()!r}")
+
+
+def _divide(card: Path) -> tuple[str, str, str]:
+    if not card.is_file():
+        raise DataError(f"{card.parent} holds no {card.name}")
+    before, begin, rest = card.read_text(encoding="utf-8").partition(BEGIN)
+    stated, end, after = rest.partition(END)
+    if not (begin and end):
+        raise DataError(f"{card} does not mark where figures go: {BEGIN} … {END}")
+    return before, stated, after

