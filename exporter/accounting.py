@@ -13,17 +13,47 @@ from dataclasses import dataclass
 from glob import escape
 from pathlib import Path
 
+import numpy as np
 import onnx_ir as ir
 
 __all__ = [
     "DuplicateGroup",
     "GraphBytes",
+    "StoredTensor",
     "count_graph",
     "file_bytes",
+    "iter_graphs",
+    "iter_stored",
     "iter_stored_tensors",
     "stored_bytes",
     "tensor_digest",
 ]
+
+_NUMBERS = {
+    ir.AttributeType.FLOAT: np.float32,
+    ir.AttributeType.FLOATS: np.float32,
+    ir.AttributeType.INT: np.int64,
+    ir.AttributeType.INTS: np.int64,
+}
+"""What numbers in the attribute of a ``Constant`` stand for."""
+
+
+@dataclass(frozen=True)
+class StoredTensor:
+    """A tensor of the file and where it is.
+
+    Args:
+        name: the initializer's, or ``node/attribute``.
+        tensor: its content.
+        graph: what holds it.
+        value: the initializer, or what the ``Constant`` node gives; ``None`` for a tensor
+            attribute of another operator.
+    """
+
+    name: str
+    tensor: ir.TensorProtocol
+    graph: ir.Graph | ir.Function
+    value: ir.Value | None
 
 
 @dataclass(frozen=True)
@@ -77,19 +107,45 @@ def iter_stored_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtoco
 
     Names are the initializer's, or ``node/attribute``.
     """
-    for graph in model.graphs():
-        for name, value in graph.initializers.items():
-            if value.const_value is not None:
-                yield name, value.const_value
+    for stored in iter_stored(model):
+        yield stored.name, stored.tensor
+
+
+def iter_stored(model: ir.Model) -> Iterator[StoredTensor]:
+    """Walk every tensor the file will hold, and where it is: initializers first.
+
+    Numbers and lists of numbers in ``Constant`` nodes count as the tensors they stand for.
+    """
+    for holder in iter_graphs(model):
+        if isinstance(holder, ir.Graph):
+            for name, value in holder.initializers.items():
+                if value.const_value is not None:
+                    yield StoredTensor(name, value.const_value, holder, value)
     for node in _all_nodes(model):
+        graph = node.graph
+        assert graph is not None, "a walked node is in a graph"
+        constant = node.op_type == "Constant" and node.domain == ""
         for key, attribute in node.attributes.items():
-            if attribute.is_ref():  # stands for a value that the function's caller holds
+            name = f"{node.name or node.op_type}/{key}"
+            if attribute.is_ref():  # the function's caller holds the tensor
                 continue
             if attribute.type == ir.AttributeType.TENSOR:
-                yield f"{node.name or node.op_type}/{key}", attribute.as_tensor()
+                output = node.outputs[0] if constant else None
+                yield StoredTensor(name, attribute.as_tensor(), graph, output)
             elif attribute.type == ir.AttributeType.TENSORS:
                 for index, tensor in enumerate(attribute.as_tensors()):
-                    yield f"{node.name or node.op_type}/{key}[{index}]", tensor
+                    yield StoredTensor(f"{name}[{index}]", tensor, graph, None)
+            elif constant and attribute.type in _NUMBERS:
+                array = np.array(attribute.value, _NUMBERS[attribute.type])
+                yield StoredTensor(name, ir.Tensor(array), graph, node.outputs[0])
+
+
+def iter_graphs(model: ir.Model) -> Iterator[ir.Graph | ir.Function]:
+    """Walk the main graph and the functions, each followed by the graphs inside its nodes."""
+    roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for root in roots:
+        yield root
+        yield from root.subgraphs()
 
 
 def stored_bytes(model: ir.Model) -> int:

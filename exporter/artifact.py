@@ -92,7 +92,9 @@ class Artifact:
                 _check_file(folder, name, expected, check_hashes=check_hashes)
             for record in manifest["models"]:
                 if record["path"] not in manifest["files"]:
-                    raise ArtifactError(f"{path} names the model {record['path']!r} but no such file")
+                    raise ArtifactError(
+                        f"{path} names the model {record['path']!r} but no such file"
+                    )
                 record["variant"]
             ModelInputs.from_dict(manifest["inputs"])
         except (KeyError, TypeError, AttributeError, ValueError) as error:

@@ -34,8 +34,9 @@ class Captured:
 
     Args:
         model: the graph.
-        constant_bytes: bytes of tensors that the module holds outside its parameters and
-            buffers (plain tensor attributes); the graph must store them too.
+        constant_bytes: bytes of tensors that the module holds beside its parameters and
+            floating-point buffers (plain tensor attributes, buffers of whole numbers); the
+            graph must store them too.
     """
 
     model: ir.Model
@@ -71,7 +72,13 @@ def capture(loaded: LoadedModel, *, opset: int = DEFAULT_OPSET) -> Captured:
     model.producer_name = "albert-export"
     model.producer_version = None
     model.graph.name = "main"
-    return Captured(model, sum(t.nbytes for t in program.constants.values() if _is_tensor(t)))
+    return Captured(model, _constant_bytes(program))
+
+
+def _constant_bytes(program: torch.export.ExportedProgram) -> int:
+    plain = [program.constants[name] for name in program.graph_signature.lifted_tensor_constants]
+    whole = [buffer for buffer in program.buffers() if not buffer.is_floating_point()]
+    return sum(tensor.nbytes for tensor in (*plain, *whole))
 
 
 def _output_names(loaded: LoadedModel) -> tuple[str, ...]:
@@ -210,10 +217,6 @@ def _keep_weights(node: ir.Node) -> bool | None:
         if tensor is not None and tensor.dtype.is_floating_point() and tensor.size > 1:
             return False
     return None
-
-
-def _is_tensor(value: object) -> bool:
-    return isinstance(value, Tensor)
 
 
 def _describe(inputs: ModelInputs) -> str:

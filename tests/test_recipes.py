@@ -8,7 +8,16 @@ import pytest
 
 from exporter.errors import PassError
 from exporter.passes.deduplicate_initializers import DeduplicateInitializersPass
-from exporter.passes.recipes import SharingContract, Step, capture_recipe, run_recipe
+from exporter.passes.recipes import (
+    SharingContract,
+    Stage,
+    Step,
+    capture_recipe,
+    finish_recipe,
+    roll_recipe,
+    run_recipe,
+    share_recipe,
+)
 
 SIZE = 5_000
 """Elements of a weight: 20,000 bytes, more than the contract's fixed overhead."""
@@ -46,6 +55,10 @@ class Do(ir.passes.InPlacePass):
         return ir.passes.PassResult(model, self.modified)
 
 
+def once(*transformations: ir.passes.PassBase) -> list[Stage]:
+    return [Stage(tuple(Step(one, "") for one in transformations))]
+
+
 def nothing(model: ir.Model) -> None:
     """Leave the model as it is."""
 
@@ -63,8 +76,8 @@ def test_the_limit_is_the_unique_bytes_a_thousandth_and_16_kib() -> None:
 
 def test_records_hold_the_bytes_and_nodes_of_each_pass() -> None:
     model = weights(1.0, 1.0, 2.0)
-    steps = (Step(Do(nothing, False), ""), Step(DeduplicateInitializersPass(), ""))
-    first, second = run_recipe(model, steps, SharingContract(40_000))
+    stages = once(Do(nothing, False), DeduplicateInitializersPass())
+    first, second = run_recipe(model, stages, SharingContract(40_000))
     assert first.to_dict() == {
         "name": "Do",
         "modified": False,
@@ -80,31 +93,32 @@ def test_records_hold_the_bytes_and_nodes_of_each_pass() -> None:
 def test_a_pass_that_grows_a_graph_past_the_limit_fails_and_names_the_tensors() -> None:
     model = weights(1.0)
     with pytest.raises(PassError) as raised:
-        run_recipe(model, [Step(Do(add_copy), "")], SharingContract(20_000))
+        run_recipe(model, once(Do(add_copy)), SharingContract(20_000))
     message = str(raised.value)
     assert message.startswith("sharing is lost after Do: 40,000 bytes stored, at most 36,40")
     assert "w0 = copy_1 (20,000 bytes)" in message
 
 
 def test_a_graph_above_the_limit_may_shrink_but_not_grow() -> None:
-    steps = (Step(Do(add_copy), ""), Step(DeduplicateInitializersPass(), ""))
+    growing = once(Do(add_copy), DeduplicateInitializersPass())
     with pytest.raises(PassError, match="sharing is lost after Do"):
-        run_recipe(weights(1.0, 1.0, 1.0), steps, SharingContract(20_000))
-    run_recipe(weights(1.0, 1.0, 1.0), steps[1:], SharingContract(20_000))
+        run_recipe(weights(1.0, 1.0, 1.0), growing, SharingContract(20_000))
+    shrinking = once(DeduplicateInitializersPass())
+    run_recipe(weights(1.0, 1.0, 1.0), shrinking, SharingContract(20_000))
 
 
 def test_a_graph_that_ends_above_the_limit_fails_the_recipe() -> None:
     with pytest.raises(PassError, match=r"after the recipe: .*w0 = w1 = w2 \(40,000 bytes\)"):
-        run_recipe(weights(1.0, 1.0, 1.0), [Step(Do(nothing), "")], SharingContract(20_000))
+        run_recipe(weights(1.0, 1.0, 1.0), once(Do(nothing)), SharingContract(20_000))
 
 
 def test_expanded_weights_without_duplicates_are_said_to_be_so() -> None:
     with pytest.raises(PassError, match="no tensor is stored twice: weights were expanded"):
-        run_recipe(weights(1.0, 2.0), [Step(Do(nothing), "")], SharingContract(20_000))
+        run_recipe(weights(1.0, 2.0), once(Do(nothing)), SharingContract(20_000))
 
 
 def test_without_a_contract_nothing_is_held_against_a_graph() -> None:
-    (record,) = run_recipe(weights(1.0, 1.0), [Step(Do(add_copy), "")], None)
+    (record,) = run_recipe(weights(1.0, 1.0), once(Do(add_copy)))
     assert record.stored_bytes_after == record.stored_bytes_before + 20_000
 
 
@@ -113,16 +127,42 @@ def test_a_failing_pass_is_named() -> None:
         raise KeyError("w9")
 
     with pytest.raises(PassError, match=r"Do failed: .*w9"):
-        run_recipe(weights(1.0), [Step(Do(fail), "")], None)
+        run_recipe(weights(1.0), once(Do(fail)), None)
 
 
-def test_only_a_deduplicating_recipe_merges_and_both_strip_traces_first() -> None:
-    kept, merged = capture_recipe(dedupe=False), capture_recipe(dedupe=True)
-    for steps in (kept, merged):
-        assert type(steps[0].transformation).__name__ == "StripExportTracesPass"
-        assert all(step.why for step in steps)
+class Times(ir.passes.InPlacePass):
+    """Report a modification as many times as it is told, then none."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.left = times
+        self.calls = 0
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        self.calls += 1
+        self.left -= 1
+        return ir.passes.PassResult(model, self.left >= 0)
+
+
+@pytest.mark.parametrize(("times", "rounds", "calls"), [(0, 4, 1), (2, 4, 3), (9, 4, 4), (9, 1, 1)])
+def test_a_stage_runs_again_while_something_changes_up_to_its_rounds(
+    times: int, rounds: int, calls: int
+) -> None:
+    change, idle = Times(times), Times(0)
+    records = run_recipe(weights(1.0), [Stage((Step(change, ""), Step(idle, "")), rounds)])
+    assert (change.calls, idle.calls) == (calls, calls)
+    assert len(records) == 1 + max(1, min(times, rounds))  # later rounds: what changed
+
+
+def test_every_step_of_every_recipe_says_why_it_stands_there() -> None:
+    stages = (*capture_recipe(), *share_recipe(), *roll_recipe(), *finish_recipe())
+    assert all(step.why for stage in stages for step in stage.steps)
+    assert all(stage.steps for stage in stages)
+
+
+def test_the_sharing_recipe_stores_equal_weights_once_and_the_capture_recipe_none() -> None:
     model = weights(1.0, 1.0)
-    run_recipe(model, kept, None)
-    assert len(model.graph.initializers) == 2
-    run_recipe(model, merged, SharingContract(20_000))
+    run_recipe(model, capture_recipe())
+    assert list(model.graph.initializers) == ["w0", "w1"]
+    run_recipe(model, share_recipe(), SharingContract(20_000))
     assert list(model.graph.initializers) == ["w0"]

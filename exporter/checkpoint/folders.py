@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -13,7 +12,7 @@ from exporter.checkpoint.detect import describe_weights_file
 from exporter.checkpoint.state_dicts import StateDict, find_state_dict, list_some, load_tensors
 from exporter.errors import CheckpointError
 
-__all__ = ["find_weight_files", "read_config", "read_weights"]
+__all__ = ["find_weight_files", "read_weights"]
 
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
 _INDEXED = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -25,21 +24,6 @@ _FOREIGN = {
     "model.onnx": "ONNX",
     "rust_model.ot": "rust-bert",
 }
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """Read ``config.json``.
-
-    Raises:
-        CheckpointError: missing, or no JSON object.
-    """
-    try:
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{folder.name}/config.json cannot be read: {error}") from error
-    if not isinstance(values, dict):
-        raise CheckpointError(f"{folder.name}/config.json is not a JSON object")
-    return values
 
 
 def find_weight_files(folder: Path) -> list[Path]:

@@ -6,7 +6,8 @@ missing weight is an error and never a random value.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.checkpoint.input_specs import choose_inputs, well_known
-from exporter.checkpoint.loaded import LoadedModel, Source
+from exporter.checkpoint.loaded import SHALLOW_PASSES, DepthPlan, LoadedModel, Source
 from exporter.checkpoint.probing import record_probe
 from exporter.checkpoint.sharing_map import read_sharing_map
 from exporter.checkpoint.state_dicts import (
@@ -90,7 +91,25 @@ def build_huggingface(
         source=source,
         config=content,
         notices=notices,
+        depth_plan=_depth_plan(model) if family == "Albert" else None,
     )
+
+
+def _depth_plan(model: Any) -> DepthPlan | None:
+    """Plan for ALBERT, whose encoder reads its depth from the configuration at each call."""
+    settings = model.base_model.encoder.config
+    depth, groups = settings.num_hidden_layers, settings.num_hidden_groups
+
+    @contextmanager
+    def shallow() -> Iterator[None]:
+        settings.num_hidden_layers = SHALLOW_PASSES * groups
+        try:
+            yield
+        finally:
+            settings.num_hidden_layers = depth
+
+    # The group of a layer, as AlbertTransformer computes it.
+    return DepthPlan.of([int(layer / (depth / groups)) for layer in range(depth)], shallow)
 
 
 def _choose(config: Mapping[str, Any], name: str) -> tuple[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,10 @@ from torch.export import ExportedProgram
 from exporter.checkpoint.sharing_map import SharingMap
 from exporter.inputs import ModelInputs
 
-__all__ = ["LoadedModel", "Source"]
+__all__ = ["SHALLOW_PASSES", "DepthPlan", "LoadedModel", "Source"]
+
+SHALLOW_PASSES = 2
+"""Passes through a repeated block that show how one leads to the next."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,35 @@ class Source:
     sha256: str
 
 
+@dataclass(frozen=True)
+class DepthPlan:
+    """How to capture a deep model without paying for its depth.
+
+    Args:
+        depths: passes through each repeated block, in order, as the model really makes them.
+        shallow: a context in which the module makes :data:`SHALLOW_PASSES` through each.
+    """
+
+    depths: tuple[int, ...]
+    shallow: Callable[[], AbstractContextManager[None]]
+
+    @classmethod
+    def of(
+        cls, blocks: Sequence[int], shallow: Callable[[], AbstractContextManager[None]]
+    ) -> DepthPlan | None:
+        """Make a plan from the block that each layer uses, or none where it would not pay.
+
+        Args:
+            blocks: block used by each layer, such as ``0 0 0 1 1 1``: runs of one block,
+                each with a run of its own.
+            shallow: see the class.
+        """
+        depths = tuple(len(list(run)) for _, run in groupby(blocks))
+        if len(depths) != len(set(blocks)) or min(depths) < SHALLOW_PASSES:
+            return None
+        return cls(depths, shallow) if max(depths) > SHALLOW_PASSES else None
+
+
 @dataclass
 class LoadedModel:
     """A model in memory, ready for capture.
@@ -44,6 +78,7 @@ class LoadedModel:
         sharing: parameters and who shares them.
         scheme: sharing scheme in words: ``all``, ``grouped(3)``, ``none``, or ``unknown``.
         source: where it came from.
+        depth_plan: how to capture it shallowly, where that is possible.
         program: the exported program, for a ``.pt2`` (``module`` is then its module).
         config: content for the artifact's ``config.json``.
         assets: further files for the artifact: name in the artifact → path.
@@ -56,6 +91,7 @@ class LoadedModel:
     sharing: SharingMap
     scheme: str
     source: Source
+    depth_plan: DepthPlan | None = None
     program: ExportedProgram | None = None
     config: Mapping[str, Any] | None = None
     assets: Mapping[str, Path] = field(default_factory=dict)

@@ -9,11 +9,12 @@ from typing import Any
 
 from exporter.checkpoint.detect import detect
 from exporter.checkpoint.digests import hash_file, hash_files
-from exporter.checkpoint.folders import find_weight_files, read_config, read_weights
+from exporter.checkpoint.folders import find_weight_files, read_weights
 from exporter.checkpoint.loaded import LoadedModel, Source
 from exporter.checkpoint.state_dicts import StateDict, find_state_dict, load_tensors
 from exporter.checkpoint.tokenizer_files import find_tokenizer_files
 from exporter.errors import CheckpointError
+from exporter.json_files import read_json
 
 __all__ = ["load_checkpoint"]
 
@@ -72,7 +73,7 @@ def _with_tokenizer(loaded: LoadedModel, folder: Path) -> LoadedModel:
 
 
 def _load_folder(folder: Path, inputs: Sequence[str]) -> LoadedModel:
-    config = read_config(folder)
+    config = read_json(folder / "config.json")
     files = find_weight_files(folder)
     digest = hash_files([folder / "config.json", *files])
     source = Source(folder.name, "", digest)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from exporter.checkpoint.input_specs import choose_inputs, well_known
-from exporter.checkpoint.loaded import LoadedModel, Source
+from exporter.checkpoint.loaded import SHALLOW_PASSES, DepthPlan, LoadedModel, Source
 from exporter.checkpoint.probing import record_probe
 from exporter.checkpoint.sharing_map import read_sharing_map
 from exporter.checkpoint.state_dicts import StateDict, check_dtypes, check_keys, strip_wrappers
@@ -56,4 +57,22 @@ def build_reference(
         source=source,
         config=chosen.to_dict(),
         notices=notices,
+        depth_plan=_depth_plan(module),
     )
+
+
+def _depth_plan(module: SharedEncoder) -> DepthPlan | None:
+    if module.attention_order != module.ffn_order:  # one half of each layer is its own
+        return None
+    order = module.attention_order
+
+    @contextmanager
+    def shallow() -> Iterator[None]:
+        short = sorted(set(order)) * SHALLOW_PASSES
+        module.attention_order = module.ffn_order = sorted(short)
+        try:
+            yield
+        finally:
+            module.attention_order = module.ffn_order = order
+
+    return DepthPlan.of(order, shallow)

@@ -30,6 +30,18 @@ __all__ = ["export"]
     show_default=True,
     help="Store each shared weight once, or keep what torch's exporter gave.",
 )
+@click.option(
+    "--layout",
+    type=click.Choice(["auto", "rolled", "unrolled"]),
+    default="auto",
+    show_default=True,
+    help="Repeated layers as one loop, or written out; auto rolls whatever repeats.",
+)
+@click.option(
+    "--elastic-depth",
+    is_flag=True,
+    help="Make the number of passes through the layers an optional input, 'depth'.",
+)
 @click.option("--with-baseline", is_flag=True, help="Also write the unshared baseline.")
 @click.option("--opset", type=click.IntRange(18, 23), help="ONNX opset of a captured model.  [18]")
 @click.option(

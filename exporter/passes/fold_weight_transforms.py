@@ -28,7 +28,7 @@ class FoldWeightTransformsPass(ReportingPass):
        also the output layer): storing the transform too would store the weight twice. One
        node per distinct transform stays, at the front of the graph that owns the weight.
        onnxruntime folds it when it loads the model: the weight is stored once, and held in
-       memory once per form.
+       memory once per form (``UseGemmForTiedTablesPass`` avoids that).
     4. A transform that changes nothing is removed, whatever the other uses.
     5. A ``Cast`` that enlarges the tensor stays (weights stored as float16), and so does one
        that runtimes could round differently, or whose result is not finite.
@@ -81,12 +81,11 @@ class FoldWeightTransformsPass(ReportingPass):
         if len(views) > 1:
             return f"used in several ways: {', '.join(map(str, views))}"
         ((view, nodes),) = views.items()
+        if (growth := view.growth(tensor)) > 0:
+            return f"{view} would store {growth:,} bytes more"
         folded = apply_view(view, tensor)
         if isinstance(folded, str):
             return folded
-        growth = folded.nbytes - tensor.nbytes
-        if growth > 0:
-            return f"{view} would store {growth:,} bytes more"
         folded.name = weight.name
         weight.const_value = folded
         weight.shape = ir.Shape(folded.shape.numpy())

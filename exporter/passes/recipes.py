@@ -12,14 +12,35 @@ from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes import PassBase
-from onnx_ir.passes.common import RemoveUnusedNodesPass
+from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from exporter.accounting import GraphBytes, count_graph
 from exporter.errors import PassError
 from exporter.passes.deduplicate_initializers import DeduplicateInitializersPass
+from exporter.passes.fold_weight_transforms import FoldWeightTransformsPass
+from exporter.passes.lift_constants import LiftConstantsPass
+from exporter.passes.merge_packed_copies import MergePackedCopiesPass
+from exporter.passes.merge_transposed_twins import MergeTransposedTwinsPass
+from exporter.passes.remove_identities import RemoveIdentitiesPass
+from exporter.passes.remove_unused import RemoveUnusedPass
+from exporter.passes.roll_repeated_blocks import RollRepeatedBlocksPass
 from exporter.passes.strip_export_traces import StripExportTracesPass
+from exporter.passes.use_gemm_for_tied_tables import UseGemmForTiedTablesPass
 
-__all__ = ["PassRecord", "SharingContract", "Step", "capture_recipe", "run_recipe"]
+__all__ = [
+    "PassRecord",
+    "SharingContract",
+    "Stage",
+    "Step",
+    "capture_recipe",
+    "finish_recipe",
+    "roll_recipe",
+    "run_recipe",
+    "share_recipe",
+]
+
+_ROUNDS = 4
+"""Most rounds of the sharing stage; files by other tools were seen to need two."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +49,14 @@ class Step:
 
     transformation: PassBase
     why: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Steps that run in order, and again while one of them changes something."""
+
+    steps: tuple[Step, ...]
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
@@ -65,66 +94,103 @@ class PassRecord:
         return asdict(self)
 
 
-def capture_recipe(*, dedupe: bool) -> tuple[Step, ...]:
-    """Return the passes for a freshly captured graph."""
-    steps = [
+def capture_recipe() -> tuple[Stage, ...]:
+    """Return what every freshly captured graph goes through."""
+    why = "stack traces and source paths must reach no file, whatever follows"
+    return (Stage((Step(StripExportTracesPass(), why),)),)
+
+
+def share_recipe() -> tuple[Stage, ...]:
+    """Return the passes that make weights canonical and store each once."""
+    steps = (
+        Step(RemoveIdentitiesPass(), "an alias hides a weight from every pass that follows"),
+        Step(LiftConstantsPass(), "a weight in a Constant node is a weight like any other"),
         Step(
-            StripExportTracesPass(),
-            "first: stack traces and source paths must reach no file, whatever follows",
-        )
-    ]
-    if dedupe:
-        steps += [
-            Step(
-                DeduplicateInitializersPass(),
-                "the exporter stores one copy per Parameter object, even over one storage",
-            ),
-            Step(
-                RemoveUnusedNodesPass(),
-                "last: drops what the passes before left without a user",
-            ),
-        ]
-    return tuple(steps)
+            FoldWeightTransformsPass(),
+            "one stored form per weight, before equal forms are looked for",
+        ),
+        Step(
+            DeduplicateInitializersPass(),
+            "exporters store one copy per Parameter object, slimmers one per use",
+        ),
+        Step(MergeTransposedTwinsPass(), "after equal copies are gone each twin is a pair"),
+        Step(MergePackedCopiesPass(), "packed and separate Q, K, V are copies across tensors"),
+        Step(
+            CommonSubexpressionEliminationPass(size_limit=0),
+            "nodes that became equal with their weights; what layers compute alike from outer "
+            "values, such as the mask, then stands outside of them",
+        ),
+        Step(RemoveUnusedPass(), "last: drops what the passes before left without a user"),
+    )
+    return (Stage(steps, rounds=_ROUNDS),)
+
+
+def roll_recipe() -> tuple[Stage, ...]:
+    """Return the passes that turn repeated layers into loops."""
+    steps = (
+        Step(RollRepeatedBlocksPass(), "layers are seen to be equal once their weights are one"),
+        Step(RemoveUnusedPass(), "drops the layers' constants that are now stacked"),
+    )
+    return (Stage(steps),)
+
+
+def finish_recipe() -> tuple[Stage, ...]:
+    """Return the passes whose results no other pass should see."""
+    why = "last of all: what reads weights by their MatMul would miss a Gemm"
+    return (Stage((Step(UseGemmForTiedTablesPass(), why),)),)
 
 
 def run_recipe(
-    model: ir.Model, steps: Sequence[Step], contract: SharingContract | None
+    model: ir.Model, stages: Sequence[Stage], contract: SharingContract | None = None
 ) -> tuple[PassRecord, ...]:
-    """Run ``steps`` on ``model`` in place, checking ``contract`` after each.
+    """Run ``stages`` on ``model`` in place, checking ``contract`` after each pass.
 
     A graph that starts above the contract's limit may only shrink; one that has reached
     it must stay below; at the end all must.
 
+    Returns:
+        One record per pass that ran; later rounds are recorded where they changed something.
+
     Raises:
         PassError: a pass failed or broke the contract; the text names the tensors.
     """
-    records = []
+    records: list[PassRecord] = []
     before = count_graph(model)
-    for step in steps:
-        name = type(step.transformation).__name__
-        try:
-            result = step.transformation(model)
-        except Exception as error:
-            raise PassError(f"{name} failed: {error}") from error
-        after = count_graph(model)
-        if contract is not None and after.stored_bytes > max(
-            contract.limit_bytes, before.stored_bytes
-        ):
-            raise PassError(_broken(name, after, contract))
-        records.append(
-            PassRecord(
-                name=name,
-                modified=result.modified,
-                nodes_before=before.nodes,
-                nodes_after=after.nodes,
-                stored_bytes_before=before.stored_bytes,
-                stored_bytes_after=after.stored_bytes,
-            )
-        )
-        before = after
+    for stage in stages:
+        for number in range(stage.rounds):
+            start = len(records)
+            for step in stage.steps:
+                record, before = _run_step(model, step, before, contract)
+                if record.modified or number == 0:
+                    records.append(record)
+            if not any(record.modified for record in records[start:]):
+                break
     if contract is not None and before.stored_bytes > contract.limit_bytes:
         raise PassError(_broken("the recipe", before, contract))
     return tuple(records)
+
+
+def _run_step(
+    model: ir.Model, step: Step, before: GraphBytes, contract: SharingContract | None
+) -> tuple[PassRecord, GraphBytes]:
+    name = type(step.transformation).__name__
+    try:
+        result = step.transformation(model)
+    except Exception as error:
+        reason = error.__cause__ or error
+        raise PassError(f"{name} failed: {type(reason).__name__}: {reason}") from error
+    after = count_graph(model) if result.modified else before
+    if contract is not None and after.stored_bytes > max(contract.limit_bytes, before.stored_bytes):
+        raise PassError(_broken(name, after, contract))
+    record = PassRecord(
+        name=name,
+        modified=result.modified,
+        nodes_before=before.nodes,
+        nodes_after=after.nodes,
+        stored_bytes_before=before.stored_bytes,
+        stored_bytes_after=after.stored_bytes,
+    )
+    return record, after
 
 
 def _broken(name: str, count: GraphBytes, contract: SharingContract) -> str:

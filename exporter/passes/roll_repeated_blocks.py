@@ -107,7 +107,7 @@ class RollRepeatedBlocksPass(ReportingPass):
             number given replaces both.
 
     Attributes:
-        matches: one :class:`RolledRun` per loop.
+        matches: one :class:`RolledRun` per loop, in the order of the graph.
         skipped: one :class:`SkippedRun` per run over the limit.
 
     Raises:
@@ -135,6 +135,8 @@ class RollRepeatedBlocksPass(ReportingPass):
             index, annotations = GraphIndex(model.graph), Annotations(model)
             found = find_runs(index, annotations, self._policy)
             if not found.runs:
+                order = {node.name: number for number, node in enumerate(model.graph)}
+                self.matches.sort(key=lambda match: order[match.value])
                 self.skipped.extend(_skipped(refusal) for refusal in found.refusals)
                 return
             for run in found.runs:

@@ -1,11 +1,13 @@
-"""Change how often the one rolled loop runs."""
+"""Change how often rolled loops run."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from exporter.errors import PassError
-from exporter.passes.blocks.loops import counted_loops, replace_trip_count
+from exporter.passes.blocks.loops import CountedLoop, counted_loops, replace_trip_count
 from exporter.passes.match import Match, ReportingPass
 from exporter.passes.scopes import Names
 
@@ -13,49 +15,53 @@ __all__ = ["SetDepthPass"]
 
 
 class SetDepthPass(ReportingPass):
-    """Set the trip count of the one rolled loop, whose iterations are all alike.
+    """Set the trip counts of rolled loops whose iterations are all alike.
 
     ::
 
-        Loop(trip_count = 3, …)     ->     Loop(trip_count = 12, …)
+        Loop(trip_count = 2, …)     ->     Loop(trip_count = 12, …)
 
-    A deep model of one shared layer can so be captured with few layers and given its depth
+    A deep model of shared layers can so be captured with few layers and given its depth
     afterwards. A loop of that depth is left alone.
 
     Args:
-        depth: number of iterations, 1 or more.
+        depth: number of iterations, 1 or more; one for each loop, in their order, where
+            there are several.
 
     Raises:
-        PassError: the depth is below 1; there is no loop of a constant number of iterations,
-            or more than one; iterations differ in stacked constants, or single ones are
+        PassError: a depth is below 1; there are not as many loops of a constant number of
+            iterations as depths; iterations differ in stacked constants, or single ones are
             scanned, so that other iterations would lack theirs.
     """
 
-    def __init__(self, depth: int) -> None:
+    def __init__(self, depth: int | Sequence[int]) -> None:
         super().__init__()
-        if depth < 1:
-            raise PassError(f"depth must be 1 or more, not {depth}")
-        self._depth = depth
+        self._depths = [depth] if isinstance(depth, int) else list(depth)
+        if wrong := [depth for depth in self._depths if depth < 1]:
+            raise PassError(f"depth must be 1 or more, not {wrong[0]}")
 
     def rewrite(self, model: ir.Model) -> None:
-        """Replace the trip count."""
+        """Replace the trip counts."""
         loops = [loop for loop in counted_loops(model.graph) if loop.count is not None]
-        if len(loops) != 1:
-            raise PassError(f"setting the depth needs one rolled loop, this model has {len(loops)}")
-        loop = loops[0]
-        if loop.count == self._depth:
-            return
+        wanted = len(self._depths)
+        if len(loops) != wanted:
+            needed = "one rolled loop" if wanted == 1 else f"{wanted} rolled loops"
+            raise PassError(f"setting the depth needs {needed}, this model has {len(loops)}")
+        for loop, depth in zip(loops, self._depths, strict=True):
+            if loop.count != depth:
+                self._set(model, loop, depth)
+
+    def _set(self, model: ir.Model, loop: CountedLoop, depth: int) -> None:
         if loop.uses_iteration:
             raise PassError(
-                f"depth cannot become {self._depth}: layers have constants of their own, and "
+                f"depth cannot become {depth}: layers have constants of their own, and "
                 f"there are {loop.count}; capture the model at its full depth"
             )
         if loop.scanned:
             raise PassError(
-                f"depth cannot become {self._depth}: outputs of single layers are asked for, and "
+                f"depth cannot become {depth}: outputs of single layers are asked for, and "
                 f"there are {loop.count} layers; capture the model at its full depth"
             )
         name = Names(model).fresh(str(loop.trip_count.name))
-        replace_trip_count(model.graph, loop, self._depth, name)
-        detail = f"{loop.count} iterations became {self._depth}"
-        self.matches.append(Match(str(loop.node.name), detail))
+        replace_trip_count(model.graph, loop, depth, name)
+        self.matches.append(Match(str(loop.node.name), f"{loop.count} iterations became {depth}"))

@@ -25,7 +25,7 @@ class StripExportTracesPass(ReportingPass):
         MatMul {pkg.torch.onnx.stack_trace: "File /home/...", note: "x"}  ->  MatMul {note: "x"}
 
     1. Keys under ``pkg.torch.`` and ``pkg.onnxscript.`` go, from the model, graphs,
-       functions, nodes, values and tensors.
+       functions, nodes and values.
     2. The key ``namespace`` goes from a node that had such keys.
     3. Everything else stays: other keys, doc strings, producer.
 
@@ -55,10 +55,4 @@ def _holders(model: ir.Model) -> Iterator[tuple[str, MutableMapping[str, str]]]:
         for node in graph:
             yield str(node.name), node.metadata_props
             values += node.outputs
-            for attribute in node.attributes.values():
-                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
-                    yield str(node.name), attribute.as_tensor().metadata_props
-        for value in values:
-            yield str(value.name), value.metadata_props
-            if value.const_value is not None:
-                yield str(value.name), value.const_value.metadata_props
+        yield from ((str(value.name), value.metadata_props) for value in values)

@@ -35,16 +35,16 @@ class UnrollLoopsPass(ReportingPass):
 
     1. The trip count is a constant (not an input), the condition always true.
     2. The iteration number becomes a constant in each copy. A ``Gather`` of a constant by it,
-       also by way of a table of row numbers, becomes an initializer that holds that row alone;
-       equal rows become one.
+       also by way of a table of row numbers, becomes an initializer that holds that row alone,
+       unless something outside the loop needs the constant too.
     3. Row ``i`` of a scan output, gathered by a constant, becomes the value of copy ``i``. Any
        other use of a scan output gets its rows concatenated.
     4. Initializers of the body become initializers of the graph, once for all copies.
     5. Loops inside a body follow once it is written out. Loops inside other nodes' graphs and
        inside functions stay.
 
-    Names: those of the body with the number of the copy; outputs of the loop keep theirs.
-    Stored bytes grow only where one stack row serves several iterations and stays a stack.
+    Names: those of the body, from the second copy on with the number of the copy; outputs of
+    the loop keep theirs. Weights are stored as before, once.
 
     Attributes:
         matches: one entry per loop.
@@ -168,37 +168,44 @@ class _Unroller:
         given: dict[ir.Value, ir.Value],
     ) -> list[ir.Node]:
         """Replace each gathering of a constant by the iteration number; return other nodes."""
-        known = {number: iteration}
+        table_rows: dict[ir.Value, tuple[int, int]] = {}  # row number, rows of what it is for
         kept = []
         for node in nodes:
-            row = self._row(node, known)
-            if row is None:
+            data, index = (*node.inputs, None)[:2] if _is_gather_of_row(node) else (None, None)
+            if data is None or index is None or not self._only_rows(data):
                 kept.append(node)
                 continue
-            given[node.outputs[0]] = row
-            tensor = constant_tensor(row)
-            if tensor is not None and tensor.dtype == ir.DataType.INT64 and not row.shape:
-                known[node.outputs[0]] = int(tensor.numpy().item())
+            array = _array(data)
+            if index is number and array is not None and iteration < len(array):
+                row = iteration
+            elif index in table_rows and array is not None and len(array) == table_rows[index][1]:
+                row = table_rows[index][0]
+            else:
+                kept.append(node)
+                continue
+            given[node.outputs[0]] = self._row(data, array, row)
+            if index is number and (rows := _rows_of_table(array)):
+                table_rows[node.outputs[0]] = int(array[row]), rows
             for slot in range(len(node.inputs)):
                 node.replace_input_with(slot, None)
         return kept
 
-    def _row(self, node: ir.Node, known: dict[ir.Value, int]) -> ir.Value | None:
-        if not _is_gather_of_row(node):
-            return None
-        data, index = node.inputs[0], node.inputs[1]
-        tensor = None if data is None else constant_tensor(data)
-        if data is None or tensor is None or index not in known:
-            return None
-        number, array = known[index], tensor.numpy()
-        if not -array.shape[0] <= number < array.shape[0]:
-            return None  # the runtime's error stays the runtime's
-        if (data, number) not in self.rows:
-            name = self.names.fresh(f"{data.name}_{number}")
-            row = np.array(array[number])  # numpy gives a scalar, not an array, for one number
-            self.rows[data, number] = add_constant(self.graph, name, row)
-            self.made.append(self.rows[data, number])
-        return self.rows[data, number]
+    def _only_rows(self, data: ir.Value) -> bool:
+        """Whether nothing needs more of ``data`` than rows, and nothing outside the loop does."""
+        return all(
+            use.idx == 0
+            and _is_gather_of_row(use.node)
+            and use.node.graph in (None, self.loop.body)
+            for use in data.uses()
+        )
+
+    def _row(self, data: ir.Value, array: np.ndarray, row: int) -> ir.Value:
+        if (data, row) not in self.rows:
+            name = self.names.fresh(f"{data.name}_{row}")
+            content = np.array(array[row])  # numpy gives a scalar, not an array, for one number
+            self.rows[data, row] = add_constant(self.graph, name, content)
+            self.made.append(self.rows[data, row])
+        return self.rows[data, row]
 
     def _rename(self, nodes: Sequence[ir.Node], iteration: int) -> None:
         values: list[ir.Value] = []
@@ -265,6 +272,24 @@ class _Unroller:
 def _is_gather_of_row(node: ir.Node) -> bool:
     axis = node.attributes.get_int("axis", 0)
     return node.op_type == "Gather" and node.domain == "" and axis == 0
+
+
+def _array(value: ir.Value) -> np.ndarray | None:
+    tensor = constant_tensor(value)
+    return None if tensor is None else tensor.numpy()
+
+
+def _rows_of_table(array: np.ndarray) -> int:
+    """Rows of the stack that ``array`` is a table of row numbers for; 0 if it is none.
+
+    A table is made only where rows repeat, and names every row. Numbers that do not are data:
+    the steps 0, 1, 2 of a step embedding, say, whose lookup is part of the layer.
+    """
+    if array.dtype != np.int64 or array.ndim != 1:
+        return 0
+    rows = sorted(set(array.tolist()))
+    repeated = len(rows) < len(array) and rows == list(range(len(rows)))
+    return len(rows) if repeated else 0
 
 
 def _constant_number(value: ir.Value | None) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Collection
 import numpy as np
 import onnx_ir as ir
 
+from exporter.errors import PassError
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names, parent_graphs
 
@@ -46,6 +47,10 @@ class UnshareInitializersPass(ReportingPass):
         names: initializers to unshare; default: all that are not left alone.
         seed: see 3.
         perturb: see 3.
+
+    Raises:
+        PassError: from the call, where a name is unknown, or names a tensor of a type that
+            cannot be perturbed.
     """
 
     def __init__(
@@ -59,7 +64,10 @@ class UnshareInitializersPass(ReportingPass):
     def rewrite(self, model: ir.Model) -> None:
         """Unshare in the main graph, its inner graphs, and those inside functions."""
         names = Names(model)
-        for graph in parent_graphs(model):
+        graphs = parent_graphs(model)
+        if unknown := set(self.names or ()).difference(*(graph.initializers for graph in graphs)):
+            raise PassError(f"cannot unshare {sorted(unknown)[0]!r}: no initializer has that name")
+        for graph in graphs:
             for weight in list(graph.initializers.values()):
                 if reason := self._reason_to_skip(weight):
                     self.skipped.append(Skip(str(weight.name), reason))
@@ -91,7 +99,10 @@ class UnshareInitializersPass(ReportingPass):
         source = weight.const_value
         assert source is not None and weight.name is not None
         if self.perturb and not source.dtype.is_floating_point():
-            raise ValueError(f"cannot perturb {weight.name!r} of type {source.dtype}")
+            raise PassError(
+                f"{weight.name!r} of type {source.dtype} has no statistics to keep; "
+                "unshare it with perturb=False"
+            )
         seed = [self.seed, _number_of(weight.name), number]
 
         def evaluate() -> ir.TensorProtocol:
@@ -121,12 +132,14 @@ def _separate_uses(value: ir.Value, names: Names) -> list[tuple[ir.Node, int]]:
 
 def _repeat(node: ir.Node, names: Names) -> ir.Node:
     old = node.outputs[0]
+    shape = None if old.shape is None else old.shape.copy()
+    output = ir.Value(name=names.fresh(f"{old.name}_use"), type=old.type, shape=shape)
     view = ir.Node(
         node.domain,
         node.op_type,
         node.inputs,
         node.attributes.values(),
-        outputs=[ir.Value(name=names.fresh(f"{old.name}_use"), type=old.type, shape=old.shape)],
+        outputs=[output],
         metadata_props=dict(node.metadata_props),
     )
     assert node.graph is not None

@@ -48,8 +48,9 @@ class UseGemmForTiedTablesPass(ReportingPass):
         for graph in all_graphs(model):
             for node in graph if isinstance(graph, ir.Graph) else ():
                 for index in _FACTORS.get(node.op_type, ()) if not node.domain else ():
-                    table = _transposed_initializer(node.inputs[index])
-                    if table is None:
+                    factor = node.inputs[index]
+                    table = _transposed_initializer(factor)
+                    if factor is None or table is None:
                         continue
                     if reason := _reason_to_skip(table, version):
                         self.skipped.append(Skip(str(table.name), reason))
@@ -58,6 +59,7 @@ class UseGemmForTiedTablesPass(ReportingPass):
                         _flip(node, index, table)
                     else:
                         _use_gemm(node, table)
+                    _remove_if_unused(factor)
                     detail = f"multiplies by {table.name!r} as it is stored"
                     self.matches.append(Match(str(node.name), detail))
 
@@ -86,6 +88,13 @@ def _reason_to_skip(table: ir.Value, version: int) -> str | None:
     if all(_swaps(node) for node in table.consumers()) and not table.is_graph_output():
         return "is read through its transpose only"
     return None if version >= _FIRST_OPSET else f"opset {version} is below {_FIRST_OPSET}"
+
+
+def _remove_if_unused(transposed: ir.Value) -> None:
+    node = transposed.producer()
+    assert node is not None and node.graph is not None
+    if not transposed.uses() and not transposed.is_graph_output():
+        node.graph.remove(node, safe=True)
 
 
 def _flip(node: ir.Node, index: int, table: ir.Value) -> None:

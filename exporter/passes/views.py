@@ -38,6 +38,12 @@ class View:
     def __str__(self) -> str:
         return f"{self.kind} {self.argument}"
 
+    def growth(self, tensor: ir.TensorProtocol) -> int:
+        """How many bytes the result of ``tensor`` takes beyond those of ``tensor`` itself."""
+        if self.kind != "cast":
+            return 0
+        return math.ceil(tensor.size * self.argument.itemsize) - tensor.nbytes
+
     def changes(self, tensor: ir.TensorProtocol) -> bool:
         """Whether the result differs from ``tensor`` itself."""
         if self.kind == "reshape":
@@ -81,7 +87,6 @@ def _resulting_shape(node: ir.Node, shape: tuple[int, ...]) -> tuple[int, ...] |
         return shape
     if node.op_type == "Flatten":
         axis = node.attributes.get_int("axis", 1)
-        axis += len(shape) if axis < 0 else 0
         return math.prod(shape[:axis]), math.prod(shape[axis:])
     if node.op_type == "Reshape":
         wanted = _constant_ints(node, 1)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from exporter.artifact import Artifact, check_destination
 from exporter.capture import capture
-from exporter.checkpoint import load_checkpoint
+from exporter.checkpoint import LoadedModel, load_checkpoint
 from exporter.onnx_files import DEFAULT_OPSET
 from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
 from exporter.pipeline.finish import finish
+from exporter.pipeline.layout import DepthMismatchError, LaidOut, lay_out
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
 from exporter.source_model import source_runner
 
@@ -41,15 +42,12 @@ def export_checkpoint(
         trust_pickle=options.trust_pickle,
         import_paths=options.import_paths,
     )
-    progress("capturing the graph")
-    captured = capture(loaded, opset=options.opset or DEFAULT_OPSET)
-    progress("de-duplicating weights" if options.dedupe else "removing export traces")
-    contract = SharingContract(loaded.sharing.held_bytes + captured.constant_bytes)
-    steps = capture_recipe(dedupe=options.dedupe)
-    records = run_recipe(captured.model, steps, contract if options.dedupe else None)
+    graph = _make_graph(loaded, options, progress)
     prepared = Prepared(
-        model=captured.model,
-        passes=records,
+        model=graph.model,
+        unrolled=graph.unrolled,
+        layout=graph.report,
+        passes=graph.records,
         reference=source_runner(loaded),
         reference_name="PyTorch",
         inputs=loaded.inputs,
@@ -62,3 +60,34 @@ def export_checkpoint(
         notices=loaded.notices,
     )
     return finish(prepared, destination, options, progress)
+
+
+def _make_graph(loaded: LoadedModel, options: ExportOptions, progress: Progress) -> LaidOut:
+    plan = loaded.depth_plan
+    if options.dedupe and plan is not None:
+        try:
+            with plan.shallow():
+                return _capture_and_lay_out(loaded, options, progress, depths=plan.depths)
+        except DepthMismatchError:
+            progress("capturing every layer")
+    return _capture_and_lay_out(loaded, options, progress)
+
+
+def _capture_and_lay_out(
+    loaded: LoadedModel,
+    options: ExportOptions,
+    progress: Progress,
+    depths: tuple[int, ...] | None = None,
+) -> LaidOut:
+    progress("capturing the graph")
+    captured = capture(loaded, opset=options.opset or DEFAULT_OPSET)
+    model = captured.model
+    records = run_recipe(model, capture_recipe())
+    if not options.dedupe:
+        return LaidOut(model, model, records, None)
+    progress("sharing weights and rolling layers")
+    contract = SharingContract(loaded.sharing.held_bytes + captured.constant_bytes)
+    laid_out = lay_out(
+        model, options.layout, contract, depths=depths, elastic=options.elastic_depth
+    )
+    return replace(laid_out, records=(*records, *laid_out.records))

@@ -15,6 +15,7 @@ from exporter.errors import ArtifactError, ExportError, VerificationError
 from exporter.inputs import Feeds, ModelInputs, verification_cases
 from exporter.manifest import ModelRecord, build_manifest
 from exporter.onnx_files import write_model
+from exporter.passes.fold_weight_transforms import FoldWeightTransformsPass
 from exporter.passes.unshare_initializers import UnshareInitializersPass
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
 from exporter.runtimes.cpu import CpuSession
@@ -37,7 +38,7 @@ def finish(
         ArtifactError: ``destination`` cannot be written.
     """
     model, inputs = prepared.model, prepared.inputs
-    baseline = _unshare(model)
+    baseline = _unshare(prepared.unrolled)
     with StagedArtifact(destination, replace=options.replace) as staged:
         _add_assets(staged, prepared)
         progress("writing and verifying the model")
@@ -64,6 +65,7 @@ def finish(
             source=prepared.source,
             scheme=prepared.scheme,
             dedupe=options.dedupe,
+            layout=prepared.layout.to_dict() if prepared.layout else None,
             unique_bytes=prepared.unique_bytes,
             unshared_bytes=stored_bytes(baseline),
             sharing=prepared.sharing,
@@ -94,6 +96,8 @@ def _unshare(model: ir.Model) -> ir.Model:
     """Clone ``model`` with weights of its own at each use; they are made when written."""
     clone = model.clone()
     UnshareInitializersPass(seed=BASELINE_SEED)(clone)
+    # A table that was tied is read transposed; one of its own would be stored so.
+    FoldWeightTransformsPass()(clone)
     return clone
 
 

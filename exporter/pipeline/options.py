@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from exporter.errors import ExportError
 from exporter.inputs import Feeds, ModelInputs
 from exporter.passes.recipes import PassRecord
+from exporter.pipeline.layout import LayoutChoice, LayoutReport
 
 __all__ = ["DEFAULT_ATOL", "ExportOptions", "Prepared", "Progress"]
 
@@ -26,6 +28,9 @@ class ExportOptions:
 
     Args:
         dedupe: de-duplicate shared weights; off, the graph is kept as it came.
+        layout: repeated layers as a loop (``rolled``), written out (``unrolled``), or
+            ``auto``: rolled wherever layers repeat.
+        elastic_depth: make the number of passes through the layers an optional input.
         with_baseline: also write the unshared baseline.
         opset: ONNX opset of a captured graph; ``None`` takes the default. A graph that
             comes as ``.onnx`` keeps its own.
@@ -35,9 +40,14 @@ class ExportOptions:
         import_paths: folders where a pickled module's classes are found.
         replace: replace an artifact that stands at the destination.
         keep_failed: commit the artifact even if verification fails, marked as failed.
+
+    Raises:
+        ExportError: options that exclude each other.
     """
 
     dedupe: bool = True
+    layout: LayoutChoice = "auto"
+    elastic_depth: bool = False
     with_baseline: bool = False
     opset: int | None = None
     atol: float = DEFAULT_ATOL
@@ -47,6 +57,15 @@ class ExportOptions:
     replace: bool = False
     keep_failed: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.dedupe and (self.layout == "rolled" or self.elastic_depth):
+            raise ExportError(
+                "--no-dedupe keeps the graph as it came: it excludes --layout rolled and "
+                "--elastic-depth"
+            )
+        if self.layout == "unrolled" and self.elastic_depth:
+            raise ExportError("--elastic-depth needs a loop: it excludes --layout unrolled")
+
 
 @dataclass(frozen=True)
 class Prepared:
@@ -54,7 +73,9 @@ class Prepared:
 
     Args:
         model: the graph, all passes done.
-        passes: what each of them did.
+        unrolled: the same graph with every layer written out, for the unshared baseline.
+        layout: which layout it has, and why; ``None`` where it was kept as it came.
+        passes: what each pass did.
         reference: gives the source's outputs for feeds.
         reference_name: what ran the source, for tables: ``PyTorch`` or ``the input file``.
         inputs: what source and graph take.
@@ -68,6 +89,8 @@ class Prepared:
     """
 
     model: ir.Model
+    unrolled: ir.Model
+    layout: LayoutReport | None
     passes: Sequence[PassRecord]
     reference: Callable[[Feeds], Mapping[str, np.ndarray]]
     reference_name: str

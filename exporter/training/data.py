@@ -1,8 +1,8 @@
 """The sentences: human-rated ones to train and test on, labelled ones only to test on.
 
-Rated: four collections of sentences with the mean of about twenty people's ratings from
--4 (extremely negative) to 4 (extremely positive). Labelled: three collections of 1,000
-sentences that are either positive or negative.
+Rated: four collections of sentences, and one of single words, with the mean of ten or
+more people's ratings from -4 (extremely negative) to 4 (extremely positive). Labelled:
+three collections of 1,000 sentences that are either positive or negative.
 """
 
 from __future__ import annotations
@@ -26,20 +26,23 @@ __all__ = [
     "load_corpus",
     "normalized",
     "parse_labelled",
+    "parse_lexicon",
     "parse_rated",
     "split",
 ]
 
 MOVIES = "movieReviewSnippets"
+LEXICON = "vader_lexicon.txt"
 OTHERS = ("amazonReviewSnippets", "nytEditorialSnippets", "tweets")
 COLLECTIONS = ("amazon", "imdb", "yelp")
+_ROOT = f"{RATED.package}-{RATED.version}"
 HELD_OUT_PERMILLE = 100
 DEVELOPMENT_PERMILLE = 50
 
 
 @dataclass(frozen=True)
 class Rated:
-    """A sentence and the mean of its ratings, from -4 to 4."""
+    """A sentence, or a word, and the mean of its ratings, from -4 to 4."""
 
     text: str
     rating: float
@@ -58,7 +61,7 @@ class Corpus:
     """Everything the demo model is trained and measured on; no text is in two parts.
 
     Args:
-        training: rated sentences the model learns from, all four collections.
+        training: rated sentences and words the model learns from, all collections.
         development: movie-review sentences that settings and epochs are chosen on.
         held_out: movie-review sentences that only the final measurement sees.
         foreign: labelled sentences of three collections nothing is trained on, by name.
@@ -86,6 +89,8 @@ def load_corpus(data_dir: Path) -> Corpus:
         for name in COLLECTIONS
     }
     others = [sentence for name in OTHERS for sentence in rated[name]]
+    lexicon = f"{_ROOT}/{RATED.package}/{LEXICON}"
+    others += parse_lexicon(read_member(rated_archive, lexicon), LEXICON)
     return split(rated[MOVIES], others, foreign)
 
 
@@ -146,16 +151,35 @@ def parse_rated(content: bytes, name: str) -> tuple[Rated, ...]:
     for number, line in enumerate(_decode(content, name).split("\n"), start=1):
         if not line.strip():
             continue
+        where = f"{name}, line {number}"
         fields = line.rstrip("\r").split("\t")
-        try:
-            _, rating, text = fields
-            value = float(rating)
-        except ValueError as error:
-            raise DataError(f"{name}, line {number}: not 'id, rating, text': {line!r}") from error
-        if not (math.isfinite(value) and abs(value) <= 4):
-            raise DataError(f"{name}, line {number}: rating {rating} is outside -4 to 4")
-        sentences.append(Rated(text.strip(), value))
+        if len(fields) != 3:
+            raise DataError(f"{where}: not 'id, rating, text': {line!r}")
+        sentences.append(Rated(fields[2].strip(), _rating(fields[1], where)))
     return tuple(sentences)
+
+
+def parse_lexicon(content: bytes, name: str) -> tuple[Rated, ...]:
+    """Read the words of lines ``word <tab> mean rating <tab> …`` (UTF-8).
+
+    Emoticons and abbreviations with digits are left out: reviews hardly use them.
+
+    Args:
+        content: the file.
+        name: what to call it in an error.
+
+    Raises:
+        DataError: not UTF-8, or a line that is not of this form; it names the line.
+    """
+    words = []
+    for number, line in enumerate(_decode(content, name).split("\n"), start=1):
+        if not line.strip():
+            continue
+        word, _, rest = line.partition("\t")
+        rating = rest.partition("\t")[0]
+        if re.fullmatch(r"[a-z]{3,}(?:[ '-][a-z]+)*", word):
+            words.append(Rated(word, _rating(rating, f"{name}, line {number}")))
+    return tuple(words)
 
 
 def parse_labelled(content: bytes, name: str) -> tuple[Labelled, ...]:
@@ -185,9 +209,19 @@ def parse_labelled(content: bytes, name: str) -> tuple[Labelled, ...]:
     return tuple(sentences)
 
 
+def _rating(text: str, where: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not abs(value) <= 4:  # nan compares as False
+        raise DataError(f"{where}: rating {text!r} is no number from -4 to 4")
+    return value
+
+
 def _read_rated(archive: Path, name: str) -> tuple[Rated, ...]:
     bundle = "hutto_ICWSM_2014"
-    outer = f"{RATED.package}-{RATED.version}/additional_resources/{bundle}.tar.gz"
+    outer = f"{_ROOT}/additional_resources/{bundle}.tar.gz"
     member = f"{bundle}/{name}_GroundTruth.txt"
     return parse_rated(read_member(archive, outer, member), name)
 

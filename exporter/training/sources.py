@@ -6,7 +6,6 @@ configured mirror or proxy is respected and no address is written here.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib.util
 import io
@@ -151,7 +150,7 @@ def read_member(archive: Path, member: str, *inner: str) -> bytes:
         raise DataError(
             f"{archive.name} holds no {name}: it is not the expected archive"
         ) from error
-    except (OSError, EOFError, tarfile.TarError, gzip.BadGzipFile) as error:
+    except (OSError, EOFError, tarfile.TarError) as error:
         raise DataError(f"{archive} cannot be read: {error}; delete it and run again") from error
     return content
 
@@ -172,7 +171,7 @@ def _download(source: Source, folder: Path) -> None:
     if done.returncode:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
         errors = [line for line in lines if "error" in line.lower()] or lines
-        raise DataError(_failure(source, errors[-1] if errors else f"exit code {done.returncode}"))
+        raise DataError(_failure(source, errors[0] if errors else f"exit code {done.returncode}"))
 
 
 def _failure(source: Source, reason: str) -> str:

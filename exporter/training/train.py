@@ -43,7 +43,8 @@ class TrainingPlan:
         weight_decay: of matrices; vectors are not decayed.
         dropout: of embeddings, attention and both halves' outputs.
         word_dropout: share of the tokens hidden from the model, as mask or unknown.
-        sharpness: factor on a mean rating before the sigmoid that makes it a target.
+        sharpness: factor on a mean rating before the sigmoid that makes it a target; at
+            1.75 the target is about the share of people who rate the sentence positive.
         average_decay: of the exponential moving average of the weights that is kept.
         shallow_phases: ``(until, passes)``: up to this share of the steps, so many
             passes; after the last one, ``depth``. A shared layer may be trained with
@@ -54,9 +55,9 @@ class TrainingPlan:
 
     vocab_size: int = 8000
     embedding_size: int = 64
-    hidden_size: int = 128
-    intermediate_size: int = 512
-    heads: int = 4
+    hidden_size: int = 192
+    intermediate_size: int = 384
+    heads: int = 6
     depth: int = 6
     max_length: int = 128
     epochs: int = 8
@@ -66,9 +67,9 @@ class TrainingPlan:
     weight_decay: float = 0.05
     dropout: float = 0.2
     word_dropout: float = 0.1
-    sharpness: float = 1.0
+    sharpness: float = 1.75
     average_decay: float = 0.995
-    shallow_phases: tuple[tuple[float, int], ...] = ((0.3, 2), (0.6, 4))
+    shallow_phases: tuple[tuple[float, int], ...] = ((0.35, 2), (0.65, 4))
     seed: int = 0
     threads: int = 2
 
@@ -85,7 +86,8 @@ class Progress:
     """Where the training stands, after each step.
 
     ``epoch`` counts from 1; ``loss`` is the last step's; ``development`` is the accuracy
-    on the clearly rated development sentences, at the end of an epoch only.
+    on the clearly rated development sentences, with as many passes as the step took, at
+    the end of an epoch only.
     """
 
     step: int
@@ -140,8 +142,10 @@ def train_demo_model(
                 if report is not None:
                     report(Progress(step, steps, epoch, loss.item()))
             if report is not None:
+                _set_passes(average, plan.passes_at((step - 1) / steps))
                 score = accuracy(average, tokenizer, development).accuracy
                 report(Progress(step, steps, epoch, loss.item(), score))
+    _set_passes(average, plan.depth)
     return average, tokenizer
 
 

@@ -1,4 +1,4 @@
-"""The sequence of passes that makes weights canonical and stores each once."""
+"""The passes that keep and restore sharing, one by one and as the exporter runs them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import onnx_ir as ir
 from exporter.passes.deduplicate_initializers import DeduplicateInitializersPass
 from exporter.passes.fold_weight_transforms import FoldWeightTransformsPass
 from exporter.passes.lift_constants import LiftConstantsPass
+from exporter.passes.merge_equal_nodes import MergeEqualNodesPass
+from exporter.passes.merge_packed_copies import MergePackedCopiesPass
 from exporter.passes.merge_transposed_twins import MergeTransposedTwinsPass
+from exporter.passes.recipes import share_recipe
 from exporter.passes.remove_identities import RemoveIdentitiesPass
 from exporter.passes.remove_unused import RemoveUnusedPass
 
@@ -17,12 +20,15 @@ SHARING_PASSES: tuple[type[ir.passes.PassBase], ...] = (
     RemoveIdentitiesPass,
     LiftConstantsPass,
     FoldWeightTransformsPass,
-    MergeTransposedTwinsPass,
     DeduplicateInitializersPass,
+    MergeTransposedTwinsPass,
+    MergePackedCopiesPass,
+    MergeEqualNodesPass,
     RemoveUnusedPass,
 )
 
 
 def restore_sharing() -> ir.passes.PassManager:
-    """All of them, until nothing changes."""
-    return ir.passes.PassManager([make() for make in SHARING_PASSES], steps=5)
+    """The exporter's sequence of them, as one pass that runs until nothing changes."""
+    (stage,) = share_recipe()
+    return ir.passes.PassManager([step.transformation for step in stage.steps], stage.rounds)

@@ -5,6 +5,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from exporter.passes import deduplicate_initializers
 from exporter.passes.deduplicate_initializers import DeduplicateInitializersPass
 from tests.passes.helpers import assert_pass_preserves, build, run, stored_bytes
 
@@ -79,6 +80,12 @@ def test_strings_merge_by_their_texts_not_by_their_concatenation() -> None:
     model = build(text, {k: ir.StringTensor(v, shape=ir.Shape([2])) for k, v in strings.items()})
     after = assert_pass_preserves(DeduplicateInitializersPass, model, {"c": np.array(True)})
     assert list(after.graph.initializers) == ["A", "B"]
+
+
+def test_equal_digests_of_different_bits_do_not_merge(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deduplicate_initializers, "tensor_digest", lambda tensor: "same")
+    model = build(TWO, {"W1": floats(1, 2), "W2": floats(1, 3)})
+    assert_pass_preserves(DeduplicateInitializersPass, model, X, modified=False)
 
 
 def test_four_bit_tensors_compare_by_their_packed_bits() -> None:
@@ -171,6 +178,34 @@ def test_a_branch_whose_output_is_the_weight_keeps_it() -> None:
     pass_ = DeduplicateInitializersPass()
     assert pass_(build(text)).modified is False
     assert [skip.value for skip in pass_.skipped] == ["V"]
+
+
+def test_a_function_does_not_see_the_initializers_of_the_main_graph() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20, "d" : 1]>
+        g (bool c, float[2] x) => (float[2] z) { y = d.f(c, x)  z = Mul(y, W1) }
+        <domain: "d", opset_import: ["" : 20]> f (c, x) => (y) {
+            y = If (c) <
+                then_branch = t () => (float[2] a) <float[2] V = {1, 2}> { a = Add(x, V) },
+                else_branch = e () => (float[2] b) <float[2] W = {1, 2}> { b = Sub(x, W) } > }"""
+    model = build(text, {"W1": floats(1, 2)})
+    assert_pass_preserves(DeduplicateInitializersPass, model, modified=False)
+
+
+def test_branches_inside_a_branch_of_a_function_share_in_that_branch() -> None:
+    text = """<ir_version: 10, opset_import: ["" : 20, "d" : 1]>
+        g (bool c, float[2] x) => (float[2] y) { y = d.f(c, x) }
+        <domain: "d", opset_import: ["" : 20]> f (c, x) => (y) {
+            y = If (c) <
+                then_branch = t () => (float[2] a) {
+                    a = If (c) <
+                        then_branch = u () => (float[2] d) <float[2] V = {1, 2}> { d = Add(x, V) },
+                        else_branch = v () => (float[2] e) <float[2] W = {1, 2}> { e = Sub(x, W) }
+                    > },
+                else_branch = e () => (float[2] b) <float[2] W = {1, 2}> { b = Sub(x, W) } > }"""
+    after = assert_pass_preserves(DeduplicateInitializersPass, build(text))
+    (function,) = after.functions.values()
+    counts = {graph.name: len(graph.initializers) for graph in function.subgraphs()}
+    assert counts == {"t": 1, "u": 0, "v": 0, "e": 1}
 
 
 def test_packed_query_key_value_repeated_per_layer_is_stored_once() -> None:

@@ -70,3 +70,18 @@ def test_packed_outputs_inputs_and_tiny_tensors_stay() -> None:
     assert_pass_preserves(
         MergePackedCopiesPass, build(text, tiny), {"x": tiny["P"]}, modified=False
     )
+
+
+def test_parts_that_only_a_branch_holds_are_out_of_sight() -> None:
+    text = """g (bool c, float[2,8] x) => (float[2,24] y, float[2,8] z) {
+        y = MatMul(x, P)
+        z = If (c) <
+            then_branch = t () => (float[2,8] a) {
+                q = MatMul(x, Q)  k = MatMul(q, K)  a = MatMul(k, V) },
+            else_branch = e () => (float[2,8] b) { b = Neg(x) } > }"""
+    model = build(text, {"P": PACKED, "Q": Q, "K": K, "V": V})
+    branch = next(iter(model.graph.subgraphs()))
+    for name in "QKV":
+        branch.initializers.add(model.graph.initializers.pop(name))
+    feeds = [{**X, "c": np.array(flag)} for flag in (True, False)]
+    assert_pass_preserves(MergePackedCopiesPass, model, *feeds, modified=False)

@@ -37,7 +37,7 @@ def test_twelve_users_share_one_transpose_and_an_existing_one_serves() -> None:
     heads = "  ".join(f"y{i} = MatMul(e, B)" for i in range(12))
     total = "  ".join(f"s{i + 1} = Add(s{i}, y{i})" for i in range(12))
     text = f"""g (int64[1,3] i) => (float[1,3,12] s12) {{
-        e = Gather(A, i)  T = Transpose(A)  s0 = MatMul(e, T)  {heads}  {total} }}"""
+        e = Gather(A, i)  {heads}  T = Transpose(A)  s0 = MatMul(e, T)  {total} }}"""
     after = assert_pass_preserves(MergeTransposedTwinsPass, build(text, {"A": A, "B": AT}), IDS)
     assert op_types(after).count("Transpose") == 1
     assert stored_bytes(after) == A.nbytes
@@ -94,3 +94,18 @@ def test_a_twin_in_a_branch_is_replaced_by_the_outer_one() -> None:
     after = assert_pass_preserves(MergeTransposedTwinsPass, model, *feeds)
     assert list(after.graph.initializers) == ["A"]
     assert all(not graph.initializers for graph in after.graph.subgraphs())
+
+
+def test_twins_in_two_branches_cannot_see_each_other() -> None:
+    text = """g (bool c, float[3,8] x) => (float[3,12] y) {
+        y = If (c) <
+            then_branch = t () => (float[3,12] p) { p = MatMul(x, B) },
+            else_branch = e () => (float[3,12] q) { q = Gemm<transB = 1>(x, A) } > }"""
+    model = build(text, {"A": A, "B": AT})
+    for inner, name in zip(model.graph.subgraphs(), "BA", strict=True):
+        inner.initializers.add(model.graph.initializers.pop(name))
+    feeds = [
+        {"x": RNG.standard_normal((3, 8)).astype(np.float32), "c": np.array(flag)}
+        for flag in (True, False)
+    ]
+    assert_pass_preserves(MergeTransposedTwinsPass, model, *feeds, modified=False)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 
 from exporter.passes.remove_identities import RemoveIdentitiesPass
 from tests.passes.helpers import assert_pass_preserves, build, op_types
@@ -57,3 +58,12 @@ def test_an_operator_of_that_name_from_another_domain_stays() -> None:
         g (float[1,2] x) => (float[1,2] y) { v = d.Identity(W) y = MatMul(x, v) }
         <domain: "d", opset_import: ["" : 20]> Identity (w) => (v) { v = Neg(w) }"""
     assert_pass_preserves(RemoveIdentitiesPass, build(text, W), X, modified=False)
+
+
+def test_a_source_of_unknown_shape_takes_that_of_its_alias() -> None:
+    model = build("g (float[1,2] x) => (float[1,2] y) { n = Neg(x)  i = Identity(n)  y = Abs(i) }")
+    neg, identity, _ = model.graph
+    identity.outputs[0].shape, identity.outputs[0].dtype = ir.Shape([1, 2]), ir.DataType.FLOAT
+    assert_pass_preserves(RemoveIdentitiesPass, model, X)
+    RemoveIdentitiesPass()(model)
+    assert (neg.outputs[0].shape, neg.outputs[0].dtype) == ([1, 2], ir.DataType.FLOAT)

@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from exporter.errors import PassError
 from exporter.passes.unshare_initializers import UnshareInitializersPass
 from tests.passes.helpers import assert_pass_preserves, build, op_types, run, stored_bytes
 
@@ -142,3 +143,14 @@ def test_uses_in_a_branch_get_copies_that_they_can_see() -> None:
     feeds = [{**X, "c": np.array(flag)} for flag in (True, False)]
     after = assert_pass_preserves(equal_copies(), build(text, {"W": W}), *feeds, may_grow=True)
     assert stored_bytes(after) == 3 * W.nbytes
+
+
+def test_an_unknown_name_and_a_named_integer_tensor_are_refused() -> None:
+    text = "g (int32[4] x) => (int32[4] z) { y = Mul(x, C)  z = Mul(y, C) }"
+    model = build(text, {"C": np.full(4, 2, np.int32)})
+    with pytest.raises(PassError, match="'D': no initializer"):
+        UnshareInitializersPass(names=["C", "D"])(model)
+    with pytest.raises(PassError, match="'C' of type INT32"):
+        UnshareInitializersPass(names=["C"])(model)
+    feeds = {"x": np.arange(4, dtype=np.int32)}
+    assert_pass_preserves(equal_copies(names=["C"]), model, feeds, may_grow=True)

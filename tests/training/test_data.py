@@ -10,6 +10,7 @@ from exporter.training.data import (
     clearly_rated,
     normalized,
     parse_labelled,
+    parse_lexicon,
     parse_rated,
     split,
 )
@@ -33,15 +34,24 @@ def test_a_line_separator_inside_a_text_does_not_end_its_line() -> None:
     ("line", "complaint"),
     [
         (b"1\t2.5", "line 2: not 'id, rating, text'"),
-        (b"1\tgood\tFine.", "line 2: not 'id, rating, text'"),
-        (b"1\t7\tFine.", "line 2: rating 7 is outside -4 to 4"),
-        (b"1\tnan\tFine.", "line 2: rating nan is outside -4 to 4"),
+        (b"1\tgood\tFine.", "line 2: rating 'good' is no number from -4 to 4"),
+        (b"1\t7\tFine.", "line 2: rating '7' is no number from -4 to 4"),
+        (b"1\tnan\tFine.", "line 2: rating 'nan' is no number from -4 to 4"),
         (b"1\t1.0\t\xff", "not UTF-8"),
     ],
 )
 def test_a_line_of_another_form_is_refused_by_number(line: bytes, complaint: str) -> None:
     with pytest.raises(DataError, match=f"snippets.*{complaint}"):
         parse_rated(b"1\t1.0\tFine.\n" + line, "snippets")
+
+
+def test_the_lexicon_gives_its_words_and_leaves_emoticons_out() -> None:
+    content = (
+        b":-)\t1.3\t0.5\t[1]\nawful\t-2.0\t0.6\t[-2]\nl8r\t-0.3\t0.9\t[0]\nfed up\t-1.8\t0\t[]\n"
+    )
+    assert parse_lexicon(content, "lexicon") == (Rated("awful", -2.0), Rated("fed up", -1.8))
+    with pytest.raises(DataError, match="lexicon, line 1: rating 'bad' is no number"):
+        parse_lexicon(b"awful\tbad\n", "lexicon")
 
 
 def test_labelled_rows_without_a_class_are_dropped() -> None:
@@ -51,7 +61,7 @@ def test_labelled_rows_without_a_class_are_dropped() -> None:
         {"text": ""},
         {"text": "", "class": None},
     ]
-    assert parse_labelled(json.dumps(rows).encode(), "yelp") == (
+    assert parse_labelled(b"\xef\xbb\xbf" + json.dumps(rows).encode(), "yelp") == (
         Labelled("Loved it.", True),
         Labelled("Broken.", False),
     )

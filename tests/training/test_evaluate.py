@@ -43,6 +43,9 @@ def test_accuracy_and_majority_are_counted(tokenizer: Tokenizer) -> None:
     assert (score.sentences, score.correct, score.majority) == (4, 3, 0.75)
     assert score.accuracy == 0.75
     assert score.gain_points == 0.0
+    reversed_labels = [Labelled(s.text, not s.positive) for s in sentences]
+    score = accuracy(CountsGood(), tokenizer, reversed_labels)
+    assert (score.correct, score.majority, score.gain_points) == (1, 0.75, -50.0)
 
 
 def test_accuracy_of_nothing_is_refused(tokenizer: Tokenizer) -> None:

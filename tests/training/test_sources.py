@@ -63,7 +63,9 @@ def test_a_missing_client_is_said_with_the_way_out(
 
 def test_a_failing_client_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     npm = tmp_path / "npm"
-    npm.write_text("#!/bin/sh\necho 'npm notice' >&2\necho 'npm error offline' >&2\nexit 1\n")
+    lines = ("npm notice", "npm error offline", "npm error see the log")
+    script = "".join(f"echo '{line}' >&2\n" for line in lines)
+    npm.write_text(f"#!/bin/sh\n{script}exit 1\n")
     npm.chmod(0o755)
     monkeypatch.setattr(sources.shutil, "which", lambda name: str(npm))
     with pytest.raises(DataError, match=r"thing 1\.0 through npm: npm error offline"):
@@ -104,6 +106,7 @@ def test_a_missing_member_and_a_damaged_archive_are_named(tmp_path: Path) -> Non
     content = _archive(archive, {"a": b"1" * 5000})
     with pytest.raises(DataError, match=r"a\.tgz holds no b"):
         read_member(archive, "b")
-    archive.write_bytes(content[:40])
-    with pytest.raises(DataError, match=r"a\.tgz cannot be read"):
-        read_member(archive, "a")
+    for damaged in (b"", content[:40], b"no archive"):
+        archive.write_bytes(damaged)
+        with pytest.raises(DataError, match=r"a\.tgz cannot be read"):
+            read_member(archive, "a")

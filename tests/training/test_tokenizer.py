@@ -26,9 +26,15 @@ def test_special_tokens_come_first_and_frame_the_pieces(tokenizer: Tokenizer) ->
     assert tokenizer.get_vocab_size() <= 120
 
 
-def test_punctuation_is_a_piece_of_its_own_and_case_does_not_matter(tokenizer: Tokenizer) -> None:
-    plain = tokenizer.encode("good film").tokens
-    assert tokenizer.encode("GOOD FILM!").tokens == [*plain[:-1], "!", "[SEP]"]
+def test_no_piece_spans_a_word_and_punctuation_other_than_an_apostrophe(
+    tokenizer: Tokenizer,
+) -> None:
+    parts = tokenizer.pre_tokenizer.pre_tokenize_str("a mess. (don't!)")
+    assert [part for part, _ in parts] == ["▁a", "▁mess", ".", "▁", "(", "don't", "!", ")"]
+
+
+def test_case_does_not_matter(tokenizer: Tokenizer) -> None:
+    assert tokenizer.encode("GOOD Film!").ids == tokenizer.encode("good film!").ids
 
 
 def test_long_texts_are_cut_to_the_limit_with_their_last_token_kept(tokenizer: Tokenizer) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 
@@ -86,19 +86,38 @@ def find_runs(index: GraphIndex, annotations: Annotations, policy: RollPolicy) -
 
 
 def _anchor_chains(index: GraphIndex) -> Iterator[list[int]]:
-    groups: list[tuple[int, int, list[int]]] = []
-    for value, users in index.users.items():
-        if len(users) < 2:
-            continue
-        by_use: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for user in users:
-            for slot, given in enumerate(index.nodes[user].inputs):
-                if given is value:
-                    by_use[index.signature[user], slot].append(user)
-        nbytes = index.nbytes(value) if value in index.constants else -1
-        groups += [(-nbytes, nodes[0], nodes) for nodes in by_use.values() if len(nodes) > 1]
-    for _, _, nodes in sorted(groups):
-        yield from (chain for chain in _chains(index, nodes) if len(chain) > 1)
+    uses: dict[tuple[Hashable, int, int], list[int]] = defaultdict(list)
+    nbytes: dict[tuple[Hashable, int, int], int] = {}
+    origins = _constant_origins(index)
+    for number, node in enumerate(index.nodes):
+        for slot, value in enumerate(node.inputs):
+            if value is not None:
+                origin, size = origins.get(value, (value, -1))
+                use = (origin, index.signature[number], slot)
+                uses[use].append(number)
+                nbytes[use] = size
+    repeated = [use for use, nodes in uses.items() if len(nodes) > 1]
+    for use in sorted(repeated, key=lambda use: (-nbytes[use], uses[use][0], use[2])):
+        yield from (chain for chain in _chains(index, uses[use]) if len(chain) > 1)
+
+
+def _constant_origins(index: GraphIndex) -> dict[ir.Value, tuple[Hashable, int]]:
+    """Each value made of constants alone → what it is made of and how, and of how many bytes.
+
+    Equal origins mean equal values: weights stored twice, or dequantized before each use.
+    """
+    origins: dict[ir.Value, tuple[Hashable, int]] = {
+        value: (index.content(value), index.nbytes(value)) for value in index.constants
+    }
+    for number, node in enumerate(index.nodes):
+        given = [origins.get(value) for value in node.inputs if value is not None]
+        known = [origin for origin in given if origin is not None]
+        if known and len(known) == len(given):
+            made_of = tuple(origin for origin, _ in known)
+            size = sum(size for _, size in known)
+            for output, value in enumerate(node.outputs):
+                origins[value] = ((index.signature[number], output, made_of), size)
+    return origins
 
 
 def _chains(index: GraphIndex, nodes: Sequence[int]) -> list[list[int]]:

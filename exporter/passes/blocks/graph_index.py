@@ -63,6 +63,7 @@ class GraphIndex:
             value: (tensor.dtype, tuple(tensor.shape)) for value, tensor in self.constants.items()
         }
         self._digests: dict[ir.Value, str] = {}
+        self._descendants: dict[int, int] = {}
 
     def producer(self, value: ir.Value) -> int | None:
         """Index of the node that computes ``value``; None for inputs and constants."""
@@ -71,7 +72,10 @@ class GraphIndex:
 
     def descendants(self, node: int) -> int:
         """Set of the nodes that depend on ``node``."""
-        return sum(1 << other for other, above in enumerate(self.ancestors) if above >> node & 1)
+        if node not in self._descendants:
+            below = (1 << n for n, above in enumerate(self.ancestors) if above >> node & 1)
+            self._descendants[node] = sum(below)
+        return self._descendants[node]
 
     def same_constant(self, one: ir.Value, other: ir.Value) -> bool:
         """Whether both hold the same bits, type and shape, now and always."""

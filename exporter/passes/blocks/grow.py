@@ -63,9 +63,9 @@ class _Levels:
         for before, anchor in pairwise(anchors):
             above = index.ancestors[anchor] & ~index.ancestors[before] & ~(1 << before)
             self._members.append(above | 1 << anchor)
+        self._below = index.descendants(anchors[0])
         if not static:
-            below = index.descendants(anchors[0])
-            self._members = [level & below for level in self._members]
+            self._members = [level & self._below for level in self._members]
 
     def align(self) -> bool:
         """Fill the columns; False if the levels differ."""
@@ -121,6 +121,9 @@ class _Levels:
                 for producer, level in zip(producers, self._members, strict=True)
             ]
             outputs = {value.index() for value in present}
+            if inside[0] and len(present) > 1 and not any(inside[1:]):
+                # What the first level starts from may first be needed within it.
+                inside[0] = bool(self._below >> (producers[0] or 0) & 1)
             if any(inside) and not all(inside):
                 return None
             above = tuple(-1 if producer is None else producer for producer in producers)
@@ -292,10 +295,8 @@ def _tail_at(
             elif edge.kind == "previous":
                 if producer != levels.columns[edge.column][-1] or own.index() != edge.output:
                     return None
-            elif own is not other:  # one level only: the first block may hold its counterpart
-                above = levels.column_of.get(producer, -1)
-                if own.index() != other.index() or head.get(above, -1) != index.producer(other):
-                    return None
+            elif own is not other and producer not in levels.column_of:
+                return None  # else it is what the first block takes from before the run
     return found
 
 

@@ -1,0 +1,314 @@
+"""Which weight operations a quantizer reaches that looks for initializers of the main graph.
+
+onnxruntime's ``quantize_dynamic`` and its kin look at the weight input of an operation: if
+that is an initializer of the main graph, it is quantized. A weight behind an ``Identity``
+or a ``Transpose`` is not seen, and nobody says so.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import onnx_ir as ir
+
+__all__ = ["QuantizerReach", "WeightOperation", "find_weight_operations"]
+
+Status = Literal["reached", "missed", "quantized"]
+
+_WEIGHT_INPUTS: dict[tuple[str, str], tuple[int, ...]] = {
+    ("", "MatMul"): (1, 0),
+    ("", "Gemm"): (1, 0),
+    ("", "Gather"): (0,),
+    ("", "MatMulInteger"): (1, 0),
+    ("", "QLinearMatMul"): (3,),
+    ("com.microsoft", "Attention"): (1,),
+    ("com.microsoft", "DynamicQuantizeMatMul"): (1,),
+    ("com.microsoft", "EmbedLayerNormalization"): (2, 3, 4),
+    ("com.microsoft", "FusedMatMul"): (1, 0),
+    ("com.microsoft", "GatherBlockQuantized"): (0,),
+    ("com.microsoft", "MatMulIntegerToFloat"): (1,),
+    ("com.microsoft", "MatMulNBits"): (1,),
+    ("com.microsoft", "QAttention"): (1,),
+}
+"""Inputs where weights are. Of a product the first that is a weight counts; of an embedding
+operator each is a weight operation."""
+
+_PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "FusedMatMul"})
+
+
+@dataclass(frozen=True)
+class WeightOperation:
+    """One operation that reads a weight: a stored tensor of two dimensions or more.
+
+    Args:
+        name: the node's.
+        operator: such as ``MatMul``, ``com.microsoft.Attention``.
+        graph: where the node is.
+        weights: names of the stored tensors that the weight is made of.
+        weight_bytes: their bytes.
+        status: ``quantized`` already, ``reached`` or ``missed`` by a quantizer.
+        reason: why it is missed.
+    """
+
+    name: str
+    operator: str
+    graph: str
+    weights: tuple[str, ...]
+    weight_bytes: int
+    status: Status
+    reason: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "name": self.name,
+            "operator": self.operator,
+            "graph": self.graph,
+            "weights": list(self.weights),
+            "weight_bytes": self.weight_bytes,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class QuantizerReach:
+    """What a quantizer would reach.
+
+    Args:
+        operations: every operation that reads a weight.
+        weight_bytes: bytes of all weights, each tensor once.
+        reached_bytes: of those whose every operation is reached; of others a float copy
+            would stay.
+        quantized_bytes: of those that are quantized already.
+    """
+
+    operations: tuple[WeightOperation, ...]
+    weight_bytes: int
+    reached_bytes: int
+    quantized_bytes: int
+
+    def count(self, status: Status) -> int:
+        """Return the number of operations of this status."""
+        return sum(operation.status == status for operation in self.operations)
+
+    @property
+    def missed(self) -> tuple[WeightOperation, ...]:
+        """The operations a quantizer would miss."""
+        return tuple(o for o in self.operations if o.status == "missed")
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """How many operations are missed for which reason, the commonest first."""
+        counts = Counter(str(operation.reason) for operation in self.missed)
+        return dict(counts.most_common())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        by_operator: dict[str, dict[str, int]] = {}
+        for operation in self.operations:
+            counts = by_operator.setdefault(
+                operation.operator, {"reached": 0, "missed": 0, "quantized": 0}
+            )
+            counts[operation.status] += 1
+        return {
+            "operations": len(self.operations),
+            "reached_operations": self.count("reached"),
+            "quantized_operations": self.count("quantized"),
+            "weight_bytes": self.weight_bytes,
+            "reached_bytes": self.reached_bytes,
+            "quantized_bytes": self.quantized_bytes,
+            "by_operator": dict(sorted(by_operator.items())),
+            "missed_reasons": self.reasons,
+            "missed": [operation.to_dict() for operation in self.missed],
+        }
+
+
+@dataclass(frozen=True)
+class _Source:
+    """What a value computed from stored tensors alone is made of."""
+
+    values: tuple[ir.Value, ...]
+    path: tuple[str, ...]
+
+
+class _Walk:
+    """One walk over the nodes in order, following what is computed from stored tensors."""
+
+    def __init__(self, main: ir.Graph, labels: dict[ir.Graph | ir.Function, str]) -> None:
+        self._main, self._labels = main, labels
+        self._sources: dict[ir.Value, _Source] = {}
+        self._iterations: set[ir.Value] = set()
+        self.operations: list[tuple[WeightOperation, tuple[ir.Value, ...]]] = []
+
+    def enter(self, graph: ir.Graph | ir.Function) -> None:
+        if isinstance(graph, ir.Graph):
+            for value in graph.initializers.values():
+                self._sources[value] = _Source((value,), ())
+        for node in graph:
+            self._read(node)
+            for attribute in node.attributes.values():
+                if attribute.is_ref():
+                    continue
+                inner: Iterable[ir.Graph] = ()
+                if attribute.type == ir.AttributeType.GRAPH:
+                    inner = (attribute.as_graph(),)
+                elif attribute.type == ir.AttributeType.GRAPHS:
+                    inner = attribute.as_graphs()
+                for body in inner:
+                    if node.op_type == "Loop" and body.inputs:
+                        self._iterations.add(body.inputs[0])
+                    self.enter(body)
+
+    def _read(self, node: ir.Node) -> None:
+        """Note what the node's outputs are made of, and whether it reads a weight."""
+        if node.op_type == "Constant" and not node.domain:
+            self._sources[node.outputs[0]] = _Source((node.outputs[0],), ())
+            return
+        selects = _is_plain(node, "Gather") and self._is_single(node.inputs[1])
+        if not selects:
+            self._find_operations(node)
+        inputs = [value for value in node.inputs if value is not None]
+        known = [self._sources[value] for value in inputs if value in self._sources]
+        if not known or any(a.type in _GRAPHS for a in node.attributes.values()):
+            return
+        if all(value in self._sources or value in self._iterations for value in inputs):
+            values = dict.fromkeys(value for source in known for value in source.values)
+            steps = dict.fromkeys(step for source in known for step in source.path)
+            path = (*steps, *(() if node.op_type in steps else (node.op_type,)))
+            for output in node.outputs:
+                self._sources[output] = _Source(tuple(values), path)
+
+    def _is_single(self, index: ir.Value | None) -> bool:
+        """Whether an index picks one slice, as the layer's number does, and is no lookup."""
+        if index is None:
+            return False
+        if index in self._iterations or (index.shape is not None and index.shape.rank() == 0):
+            return True
+        node = index.producer()
+        return _is_plain(node, "Gather") and node is not None and self._is_single(node.inputs[1])
+
+    def _find_operations(self, node: ir.Node) -> None:
+        for index in _WEIGHT_INPUTS.get((node.domain, node.op_type), ()):
+            value = node.inputs[index] if index < len(node.inputs) else None
+            source = self._sources.get(value) if value is not None else None
+            weights = _weights(source)
+            if value is None or source is None or not weights:
+                continue
+            others = [v for i, v in enumerate(node.inputs) if i != index and v is not None]
+            if all(other in self._sources for other in others):
+                return  # a constant, not an operation on a weight
+            self._add(node, index, value, source, weights)
+            if node.op_type in _PRODUCTS:
+                return
+
+    def _add(
+        self,
+        node: ir.Node,
+        index: int,
+        value: ir.Value,
+        source: _Source,
+        weights: tuple[ir.Value, ...],
+    ) -> None:
+        reason = self._reason(node, index, value, source)
+        status: Status = "missed" if reason else "reached"
+        if any(_is_quantized(weight) for weight in weights):
+            status, reason = "quantized", None
+        assert node.graph is not None
+        operation = WeightOperation(
+            name=str(node.name or node.outputs[0].name),
+            operator=f"{node.domain}.{node.op_type}" if node.domain else node.op_type,
+            graph=self._labels[node.graph],
+            weights=tuple(str(weight.name) for weight in weights),
+            weight_bytes=sum(_bytes(weight) for weight in weights),
+            status=status,
+            reason=reason,
+        )
+        self.operations.append((operation, weights))
+
+    def _reason(self, node: ir.Node, index: int, value: ir.Value, source: _Source) -> str | None:
+        """Say why a quantizer would not see this weight."""
+        reasons = []
+        if source.path:
+            reasons.append(f"behind {', '.join(source.path)}")
+        if any(not weight.is_initializer() for weight in source.values):
+            reasons.append("in a Constant node")
+        if any(weight.is_graph_input() for weight in source.values):
+            reasons.append("a graph input, which callers may override")
+        if node.op_type in _PRODUCTS and index == 0:
+            reasons.append("the left factor of a product")
+        if isinstance(node.graph, ir.Function):
+            reasons.append("in a function")
+        elif node.graph is not self._main:
+            reasons.append("in an inner graph")
+        return "; ".join(reasons) or None
+
+
+def find_weight_operations(
+    model: ir.Model, labels: dict[ir.Graph | ir.Function, str]
+) -> QuantizerReach:
+    """Find every operation that reads a weight, and whether a quantizer would see the weight.
+
+    A weight is a stored tensor of floating-point numbers with two dimensions or more, or one
+    of integers of at most 8 bits. It is followed through everything that computes with
+    stored tensors alone (aliases, a ``Concat`` of parts, the dequantization of integers, the
+    slice of a stack that belongs to a loop's iteration). In functions only what they store
+    themselves is followed: their parameters have no values of their own.
+
+    Args:
+        model: the graph; no tensor content is read.
+        labels: what to call its graphs; see :func:`exporter.inspection.tensors.graph_labels`.
+    """
+    walk = _Walk(model.graph, labels)
+    walk.enter(model.graph)
+    for function in model.functions.values():
+        walk.enter(function)
+    states: dict[ir.Value, set[Status]] = {}
+    for operation, weights in walk.operations:
+        for weight in weights:
+            states.setdefault(weight, set()).add(operation.status)
+    return QuantizerReach(
+        operations=tuple(operation for operation, _ in walk.operations),
+        weight_bytes=sum(map(_bytes, states)),
+        reached_bytes=sum(_bytes(v) for v, found in states.items() if found == {"reached"}),
+        quantized_bytes=sum(_bytes(v) for v, found in states.items() if found == {"quantized"}),
+    )
+
+
+_GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+
+
+def _is_plain(node: ir.Node | None, operator: str) -> bool:
+    return node is not None and node.domain == "" and node.op_type == operator
+
+
+def _tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    return ir.convenience.get_const_tensor(value)
+
+
+def _bytes(value: ir.Value) -> int:
+    tensor = _tensor(value)
+    return 0 if tensor is None else tensor.nbytes
+
+
+def _weights(source: _Source | None) -> tuple[ir.Value, ...]:
+    """Return the weights among what a value is made of: no scales, no shapes."""
+    if source is None:
+        return ()
+    if quantized := tuple(value for value in source.values if _is_quantized(value)):
+        return quantized
+    return tuple(value for value in source.values if _is_float_matrix(value))
+
+
+def _is_float_matrix(value: ir.Value) -> bool:
+    tensor = _tensor(value)
+    return tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape) > 1
+
+
+def _is_quantized(value: ir.Value) -> bool:
+    tensor = _tensor(value)
+    if tensor is None or tensor.dtype in (ir.DataType.STRING, ir.DataType.BOOL):
+        return False
+    return tensor.dtype.itemsize <= 1 and len(tensor.shape) > 1

@@ -1,0 +1,146 @@
+"""Share weights, roll layers, choose a layout: what both kinds of source go through. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import onnx_ir as ir
+
+from exporter.passes.make_depth_elastic import MakeDepthElasticPass
+from exporter.passes.recipes import (
+    PassRecord,
+    SharingContract,
+    Stage,
+    Step,
+    finish_recipe,
+    run_recipe,
+    share_recipe,
+)
+from exporter.passes.remove_unused import RemoveUnusedPass
+from exporter.passes.roll_repeated_blocks import RollRepeatedBlocksPass
+from exporter.passes.set_depth import SetDepthPass
+from exporter.passes.unroll_loops import UnrollLoopsPass
+
+__all__ = ["DepthMismatchError", "LaidOut", "LayoutChoice", "LayoutReport", "lay_out"]
+
+LayoutChoice = Literal["auto", "rolled", "unrolled"]
+
+
+class DepthMismatchError(Exception):
+    """A shallow capture did not become the loops that its depth plan names."""
+
+
+@dataclass(frozen=True)
+class LayoutReport:
+    """Which layout a graph has, and why.
+
+    Args:
+        asked: what the person asked for.
+        chosen: ``rolled`` or ``unrolled``.
+        why: the reason, for people.
+        loops: per loop: iterations, nodes of the body, bytes stacked per iteration.
+        unrolled_runs: runs of alike blocks that stay written out, with the reason.
+    """
+
+    asked: LayoutChoice
+    chosen: Literal["rolled", "unrolled"]
+    why: str
+    loops: tuple[dict[str, Any], ...] = ()
+    unrolled_runs: tuple[dict[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A graph in its final layout.
+
+    Args:
+        model: the graph.
+        unrolled: the same graph with every layer written out, for the unshared baseline.
+        records: what each pass did.
+        report: the layout; ``None`` where the graph was kept as it came.
+    """
+
+    model: ir.Model
+    unrolled: ir.Model
+    records: tuple[PassRecord, ...]
+    report: LayoutReport | None
+
+
+def lay_out(
+    model: ir.Model,
+    asked: LayoutChoice,
+    contract: SharingContract | None,
+    *,
+    depths: Sequence[int] | None = None,
+    elastic: bool = False,
+) -> LaidOut:
+    """Make weights canonical and shared, roll repeated layers, apply the layout asked for.
+
+    Args:
+        model: the graph; changed in place.
+        asked: ``auto`` rolls whatever repeats.
+        contract: checked after each pass.
+        depths: passes through each loop, where ``model`` was captured with fewer.
+        elastic: make the number of passes an optional input.
+
+    Raises:
+        PassError: the contract is broken, or the depth cannot be an input.
+        DepthMismatchError: ``depths`` do not fit the loops that were found.
+    """
+    roll, unroll = RollRepeatedBlocksPass(), UnrollLoopsPass()
+    records = list(run_recipe(model, share_recipe(), contract))
+    records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
+    if depths is not None:
+        blocks = [run.blocks for run in roll.rolled]
+        if len(blocks) != len(depths):
+            raise DepthMismatchError
+        records += run_recipe(model, (_one(SetDepthPass(depths), "the model's own depth"),))
+    unrolled = model.clone()
+    unroll(unrolled)
+    RemoveUnusedPass()(unrolled)
+    if asked == "unrolled":
+        records += run_recipe(model, (_one(unroll, "asked for"),), contract)
+    elif elastic:
+        records += run_recipe(model, (_one(MakeDepthElasticPass(), "asked for"),), contract)
+    records += run_recipe(model, finish_recipe(), contract)
+    return LaidOut(model, unrolled, tuple(records), _report(asked, roll, depths))
+
+
+def _one(transformation: ir.passes.PassBase, why: str) -> Stage:
+    clean = Step(RemoveUnusedPass(), "drops what the pass before left without a user")
+    return Stage((Step(transformation, why), clean))
+
+
+def _report(
+    asked: LayoutChoice, roll: RollRepeatedBlocksPass, depths: Sequence[int] | None
+) -> LayoutReport:
+    rolled = roll.rolled
+    loops = tuple(
+        {
+            "loop": run.value,
+            "iterations": depths[index] if depths is not None else run.blocks,
+            "nodes": run.nodes_per_block,
+            "stacked_bytes_per_iteration": run.stacked_bytes,
+        }
+        for index, run in enumerate(rolled)
+    )
+    skipped = tuple({"first_value": skip.value, "reason": skip.reason} for skip in roll.skipped)
+    if asked == "unrolled":
+        return LayoutReport(asked, "unrolled", "asked for", (), skipped)
+    if loops:
+        why = "asked for" if asked == "rolled" else _WHY_ROLLED
+        return LayoutReport(asked, "rolled", why, loops, skipped)
+    why = skipped[0]["reason"] if skipped else "no run of equal layers was found"
+    return LayoutReport(asked, "unrolled", why, (), skipped)
+
+
+_WHY_ROLLED = (
+    "a loop holds the layer once: fewer nodes to load, the same arithmetic; "
+    "onnxruntime runs it on the CPU and in WebAssembly"
+)
