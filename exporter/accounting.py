@@ -52,7 +52,7 @@ class StoredTensor:
 
     name: str
     tensor: ir.TensorProtocol
-    graph: ir.Graph | ir.Function
+    graph: ir.Graph
     value: ir.Value | None
 
 
@@ -117,10 +117,9 @@ def iter_stored(model: ir.Model) -> Iterator[StoredTensor]:
     Numbers and lists of numbers in ``Constant`` nodes count as the tensors they stand for.
     """
     for holder in iter_graphs(model):
-        if isinstance(holder, ir.Graph):
-            for name, value in holder.initializers.items():
-                if value.const_value is not None:
-                    yield StoredTensor(name, value.const_value, holder, value)
+        for name, value in holder.initializers.items():
+            if value.const_value is not None:
+                yield StoredTensor(name, value.const_value, holder, value)
     for node in _all_nodes(model):
         graph = node.graph
         assert graph is not None, "a walked node is in a graph"
@@ -140,10 +139,9 @@ def iter_stored(model: ir.Model) -> Iterator[StoredTensor]:
                 yield StoredTensor(name, ir.Tensor(array), graph, node.outputs[0])
 
 
-def iter_graphs(model: ir.Model) -> Iterator[ir.Graph | ir.Function]:
-    """Walk the main graph and the functions, each followed by the graphs inside its nodes."""
-    roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    for root in roots:
+def iter_graphs(model: ir.Model) -> Iterator[ir.Graph]:
+    """Walk the main graph and those of functions, each followed by the graphs inside its nodes."""
+    for root in (model.graph, *(function.graph for function in model.functions.values())):
         yield root
         yield from root.subgraphs()
 
@@ -171,6 +169,5 @@ def file_bytes(path: Path) -> int:
 
 
 def _all_nodes(model: ir.Model) -> Iterator[ir.Node]:
-    roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
-    for root in roots:
-        yield from ir.traversal.RecursiveGraphIterator(root)
+    for root in (model.graph, *(function.graph for function in model.functions.values())):
+        yield from root.all_nodes()

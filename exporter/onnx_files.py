@@ -37,8 +37,22 @@ def write_model(model: ir.Model, path: Path) -> None:
     The name of the data file is the one transformers.js and onnxruntime-web users expect.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    external = f"{path.name}_data" if stored_bytes(model) > EXTERNAL_DATA_ABOVE_BYTES else None
-    ir.save(model, path, external_data=external)
+    if stored_bytes(model) > EXTERNAL_DATA_ABOVE_BYTES:
+        ir.save(model, path, external_data=f"{path.name}_data")
+        return
+    # Tensors that were read from external data would be written as references to it.
+    external = [
+        value
+        for graph in model.graphs()
+        for value in graph.initializers.values()
+        if isinstance(value.const_value, ir.ExternalTensor)
+    ]
+    for value in external:
+        assert value.const_value is not None
+        value.const_value = ir.Tensor(
+            value.const_value.numpy(), dtype=value.const_value.dtype, name=value.name
+        )
+    ir.save(model, path)
 
 
 def read_model(path: Path) -> ir.Model:

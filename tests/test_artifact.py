@@ -66,9 +66,7 @@ def test_a_committed_artifact_holds_its_files_and_their_hashes(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-def test_an_interrupted_staging_leaves_nothing(
-    tmp_path: Path, error: type[BaseException]
-) -> None:
+def test_an_interrupted_staging_leaves_nothing(tmp_path: Path, error: type[BaseException]) -> None:
     with (
         pytest.raises(error),
         StagedArtifact(tmp_path / "new" / "deep" / "out") as staged,

@@ -145,9 +145,10 @@ def test_the_file_tells_nothing_of_the_machine_and_adds_less_than_a_twentieth(
             tensor.raw_data = b""
         for attribute in getattr(holder, "attribute", ()):
             attribute.t.raw_data = b""
-    texts = model.SerializeToString()
-    for trace in (b"site-packages", b'File "', b"/", b"\\", os.getcwd().encode(), b"tests"):
+    texts = str(model)  # every field, without the bytes that give their lengths
+    for trace in ("site-packages", 'File "', "/", "\\", os.getcwd(), "tests"):
         assert trace not in texts, trace
+    assert b"site-packages" not in content
     before = ir.to_proto(captured.model).SerializeToString()
     assert b"site-packages" in before  # what the passes had to remove
 
@@ -406,7 +407,6 @@ def test_a_nested_encoder_layer_used_three_times_exports_without_its_fused_path(
 TINY = {
     "vocab_size": 60,
     "hidden_size": 16,
-    "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "intermediate_size": 24,
     "max_position_embeddings": 20,
@@ -439,6 +439,8 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Saved:
                 config = transformers.AlbertConfig(**TINY, embedding_size=8)
             else:
                 config = transformers.BertConfig(**TINY)
+            # Two layers show sharing; for the other heads one does, in half the time.
+            config.num_hidden_layers = 2 if architecture == "AlbertForMaskedLM" else 1
             torch.manual_seed(0)
             model = getattr(transformers, architecture)(config)
             for parameter in model.parameters():
@@ -482,5 +484,3 @@ def test_bfloat16_weights_are_exported_as_float32(saved: Saved, tmp_path: Path) 
     assert output.dtype == np.float32
     assert math.isfinite(float(output.sum()))
     assert worst_error(loaded, session) <= ATOL
-
-

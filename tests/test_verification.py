@@ -171,7 +171,9 @@ def test_the_record_is_valid_json_whatever_the_numbers() -> None:
         compare("inf", {"y": array(INF, 1.0)}, {"y": array(-INF, 1.0)}),
         compare("shape", {"y": array(1.0)}, {"y": array(1.0, 2.0)}),
         compare("missing", {"y": array(1.0)}, {}),
-        compare("huge", {"y": array(1e308, dtype="float64")}, {"y": array(-1e308, dtype="float64")}),
+        compare(
+            "huge", {"y": array(1e308, dtype="float64")}, {"y": array(-1e308, dtype="float64")}
+        ),
     )
     record = strict_json(judge(cases, 1e-5).to_dict())
     assert record["verdict"] == "failed"

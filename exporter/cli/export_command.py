@@ -110,7 +110,9 @@ def _print_summary(record: dict[str, Any]) -> None:
     table.add_column(style="bold")
     table.add_column(justify="right")
     table.add_column(style="dim")
-    table.add_row("unique", megabytes(record["unique_bytes"]), "distinct parameters in PyTorch")
+    if (given := record["source"].get("stored_bytes")) is not None:
+        table.add_row("source", megabytes(given), "tensors in the input file")
+    table.add_row("unique", megabytes(record["unique_bytes"]), "distinct weights")
     table.add_row("stored", megabytes(record["stored_bytes"]), "tensors in the ONNX file")
     table.add_row("file", megabytes(record["file_bytes"]), record["models"][0]["path"])
     table.add_row("unshared", megabytes(record["unshared_bytes"]), "the same model without sharing")

@@ -7,6 +7,7 @@ import click
 from exporter import __version__
 from exporter.cli.bench_command import bench
 from exporter.cli.export_command import export
+from exporter.cli.inspect_command import inspect
 
 __all__ = ["main"]
 
@@ -35,9 +36,11 @@ def main() -> None:
 
     \b
     albert-export model.pt --dedupe       export a checkpoint
+    albert-export inspect model.onnx      see what a file wastes
     albert-export bench model-onnx        measure the result
     """
 
 
 main.add_command(export)
 main.add_command(bench)
+main.add_command(inspect)

@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import onnx_ir as ir
 
+from exporter.inspection.tensors import VIEWS
+
 __all__ = ["QuantizerReach", "WeightOperation", "find_weight_operations"]
 
 Status = Literal["reached", "missed", "quantized"]
@@ -51,6 +53,8 @@ class WeightOperation:
         weight_bytes: their bytes.
         status: ``quantized`` already, ``reached`` or ``missed`` by a quantizer.
         reason: why it is missed.
+        hidden: it is missed because of how the weight is written (behind aliases, in
+            a ``Constant``), which de-duplication repairs.
     """
 
     name: str
@@ -60,6 +64,7 @@ class WeightOperation:
     weight_bytes: int
     status: Status
     reason: str | None
+    hidden: bool
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -137,16 +142,15 @@ class _Source:
 class _Walk:
     """One walk over the nodes in order, following what is computed from stored tensors."""
 
-    def __init__(self, main: ir.Graph, labels: dict[ir.Graph | ir.Function, str]) -> None:
+    def __init__(self, main: ir.Graph, labels: dict[ir.Graph, str]) -> None:
         self._main, self._labels = main, labels
         self._sources: dict[ir.Value, _Source] = {}
         self._iterations: set[ir.Value] = set()
         self.operations: list[tuple[WeightOperation, tuple[ir.Value, ...]]] = []
 
-    def enter(self, graph: ir.Graph | ir.Function) -> None:
-        if isinstance(graph, ir.Graph):
-            for value in graph.initializers.values():
-                self._sources[value] = _Source((value,), ())
+    def enter(self, graph: ir.Graph) -> None:
+        for value in graph.initializers.values():
+            self._sources[value] = _Source((value,), ())
         for node in graph:
             self._read(node)
             for attribute in node.attributes.values():
@@ -225,8 +229,15 @@ class _Walk:
             weight_bytes=sum(_bytes(weight) for weight in weights),
             status=status,
             reason=reason,
+            hidden=status == "missed" and self._is_hidden(source),
         )
         self.operations.append((operation, weights))
+
+    @staticmethod
+    def _is_hidden(source: _Source) -> bool:
+        in_view = all(step in VIEWS for step in source.path)
+        constant = any(not value.is_initializer() for value in source.values)
+        return (bool(source.path) and in_view) or constant
 
     def _reason(self, node: ir.Node, index: int, value: ir.Value, source: _Source) -> str | None:
         """Say why a quantizer would not see this weight."""
@@ -239,16 +250,12 @@ class _Walk:
             reasons.append("a graph input, which callers may override")
         if node.op_type in _PRODUCTS and index == 0:
             reasons.append("the left factor of a product")
-        if isinstance(node.graph, ir.Function):
-            reasons.append("in a function")
-        elif node.graph is not self._main:
-            reasons.append("in an inner graph")
+        if node.graph is not self._main:
+            reasons.append("in the body of a loop, a branch or a function")
         return "; ".join(reasons) or None
 
 
-def find_weight_operations(
-    model: ir.Model, labels: dict[ir.Graph | ir.Function, str]
-) -> QuantizerReach:
+def find_weight_operations(model: ir.Model, labels: dict[ir.Graph, str]) -> QuantizerReach:
     """Find every operation that reads a weight, and whether a quantizer would see the weight.
 
     A weight is a stored tensor of floating-point numbers with two dimensions or more, or one
@@ -264,7 +271,7 @@ def find_weight_operations(
     walk = _Walk(model.graph, labels)
     walk.enter(model.graph)
     for function in model.functions.values():
-        walk.enter(function)
+        walk.enter(function.graph)
     states: dict[ir.Value, set[Status]] = {}
     for operation, weights in walk.operations:
         for weight in weights:

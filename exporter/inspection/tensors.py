@@ -52,11 +52,11 @@ class TensorEntry:
         }
 
 
-def graph_labels(model: ir.Model) -> dict[ir.Graph | ir.Function, str]:
+def graph_labels(model: ir.Model) -> dict[ir.Graph, str]:
     """Name every graph: ``main``, ``function own.layer``, ``main/loop_3.body`` for inner ones."""
-    labels: dict[ir.Graph | ir.Function, str] = {}
+    labels: dict[ir.Graph, str] = {}
 
-    def enter(graph: ir.Graph | ir.Function, label: str) -> None:
+    def enter(graph: ir.Graph, label: str) -> None:
         labels[graph] = label
         for node in graph:
             for key, attribute in node.attributes.items():
@@ -71,12 +71,12 @@ def graph_labels(model: ir.Model) -> dict[ir.Graph | ir.Function, str]:
 
     enter(model.graph, "main")
     for function in model.functions.values():
-        enter(function, f"function {function.domain}.{function.name}")
+        enter(function.graph, f"function {function.domain}.{function.name}")
     return labels
 
 
 def read_entries(
-    model: ir.Model, labels: dict[ir.Graph | ir.Function, str]
+    model: ir.Model, labels: dict[ir.Graph, str]
 ) -> Iterator[tuple[TensorEntry, ir.TensorProtocol]]:
     """Yield every tensor with what is known of it without reading its content.
 
@@ -96,9 +96,7 @@ def read_entries(
         yield _entry(stored, labels, 0 if again else tensor.nbytes), tensor
 
 
-def _entry(
-    stored: StoredTensor, labels: dict[ir.Graph | ir.Function, str], stored_bytes: int
-) -> TensorEntry:
+def _entry(stored: StoredTensor, labels: dict[ir.Graph, str], stored_bytes: int) -> TensorEntry:
     value = stored.value
     place: Literal["initializer", "constant", "attribute"] = "attribute"
     if value is not None:

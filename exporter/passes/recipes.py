@@ -95,7 +95,7 @@ class PassRecord:
 
 
 def capture_recipe() -> tuple[Stage, ...]:
-    """Return what every freshly captured graph goes through."""
+    """Return what a graph goes through that torch's exporter made, now or in the past."""
     why = "stack traces and source paths must reach no file, whatever follows"
     return (Stage((Step(StripExportTracesPass(), why),)),)
 

@@ -37,8 +37,10 @@ class RemoveIdentitiesPass(ReportingPass):
                 if alias.is_graph_output():
                     self.skipped.append(Skip(str(alias.name), "is a graph output"))
                     continue
-                source.type = source.type or alias.type
-                source.shape = source.shape or alias.shape
+                if source.type is None:
+                    source.type = alias.type
+                if source.shape is None:
+                    source.shape = alias.shape
                 alias.replace_all_uses_with(source)
                 graph.remove(node, safe=True)
                 self.matches.append(Match(str(alias.name), f"replaced by {source.name!r}"))

@@ -86,9 +86,9 @@ class RollRepeatedBlocksPass(ReportingPass):
     5. A value inside a block that something outside needs (a graph output too) becomes a scan
        output, gathered back under its old name.
 
-    What is left alone:
+    What is left alone (the first, third and fourth are reported in ``skipped``):
 
-    - blocks that differ in more bytes than the limit: reported in ``skipped``;
+    - blocks that differ in more bytes than the limit;
     - blocks in which something outside both depends on one and feeds another;
     - carried values whose types or fixed sizes change, or whose type is not known;
     - values needed outside whose shape is not known to be one in all blocks;
@@ -108,7 +108,7 @@ class RollRepeatedBlocksPass(ReportingPass):
 
     Attributes:
         matches: one :class:`RolledRun` per loop, in the order of the graph.
-        skipped: one :class:`SkippedRun` per run over the limit.
+        skipped: one :class:`SkippedRun` per run that was found but cannot be rolled.
 
     Raises:
         PassError: the limit is negative.
@@ -127,6 +127,11 @@ class RollRepeatedBlocksPass(ReportingPass):
     def rolled(self) -> list[RolledRun]:
         """Loops that the latest call made."""
         return [match for match in self.matches if isinstance(match, RolledRun)]
+
+    @property
+    def skipped_runs(self) -> list[SkippedRun]:
+        """Runs that the latest call found and left unrolled."""
+        return [skip for skip in self.skipped if isinstance(skip, SkippedRun)]
 
     def rewrite(self, model: ir.Model) -> None:
         """Roll runs until none is left."""

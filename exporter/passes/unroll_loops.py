@@ -87,6 +87,7 @@ class _Unroller:
         self.graph, self.loop = graph, loop
         self.names, self.node_names = names, node_names
         self.rows: dict[tuple[ir.Value, int], ir.Value] = {}
+        self.only_rows: dict[ir.Value, bool] = {}
         self.made: list[ir.Value] = []
 
     def unroll(self) -> None:
@@ -191,13 +192,13 @@ class _Unroller:
         return kept
 
     def _only_rows(self, data: ir.Value) -> bool:
-        """Whether nothing needs more of ``data`` than rows, and nothing outside the loop does."""
-        return all(
-            use.idx == 0
-            and _is_gather_of_row(use.node)
-            and use.node.graph in (None, self.loop.body)
-            for use in data.uses()
-        )
+        """Whether all that needs ``data`` are gatherings of rows inside the loop."""
+        if data not in self.only_rows:  # decided before the first copy adds uses of its own
+            self.only_rows[data] = all(
+                use.idx == 0 and _is_gather_of_row(use.node) and use.node.graph is not self.graph
+                for use in data.uses()
+            )
+        return self.only_rows[data]
 
     def _row(self, data: ir.Value, array: np.ndarray, row: int) -> ir.Value:
         if (data, row) not in self.rows:

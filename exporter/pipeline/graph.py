@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from exporter.accounting import count_graph
+from exporter.accounting import count_graph, stored_bytes
 from exporter.artifact import Artifact, check_destination
 from exporter.checkpoint.graph_file import load_graph
 from exporter.errors import CaptureError, CheckpointError, ExportError
 from exporter.inputs import ModelInputs
-from exporter.passes.recipes import SharingContract
+from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
 from exporter.pipeline.finish import finish
 from exporter.pipeline.layout import LaidOut, lay_out
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
@@ -52,12 +53,14 @@ def export_graph(
         )
     session = CpuSession(path)
     inputs = _with_limits(loaded.inputs, session)
-    before = count_graph(loaded.model)
+    before = stored_bytes(loaded.model)
     graph = LaidOut(loaded.model, loaded.model, (), None)
     if options.dedupe:
         progress("sharing weights and rolling layers")
-        contract = SharingContract(before.stored_bytes)
+        contract = SharingContract(before)
+        stripped = run_recipe(loaded.model, capture_recipe())
         graph = lay_out(loaded.model, options.layout, contract, elastic=options.elastic_depth)
+        graph = replace(graph, records=(*stripped, *graph.records))
     prepared = Prepared(
         model=graph.model,
         unrolled=graph.unrolled,
@@ -66,9 +69,14 @@ def export_graph(
         reference=session.run,
         reference_name="the input file",
         inputs=inputs,
-        source={"name": source.absolute().name, "kind": "onnx", "sha256": loaded.sha256},
+        source={
+            "name": source.absolute().name,
+            "kind": "onnx",
+            "sha256": loaded.sha256,
+            "stored_bytes": before,
+        },
         scheme="unknown",
-        unique_bytes=before.unique_bytes,
+        unique_bytes=count_graph(graph.model).unique_bytes,
         sharing={},
         config=loaded.config,
         assets=loaded.assets,

@@ -155,13 +155,23 @@ def test_a_linked_model_in_a_read_only_folder_exports_into_an_empty_folder(
     assert os.listdir(here / "locked") == ["model.pt"]
 
 
+def test_a_parent_folder_gives_its_name_and_not_two_dots(
+    here: Path, encoder: SharedEncoder, quick_capture: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_folder(encoder, here / "folder")
+    (here / "folder/inner").mkdir()
+    monkeypatch.chdir(here / "folder/inner")
+    assert run("..").exit_code == 0
+    assert os.listdir() == ["folder-onnx"]
+
+
 @pytest.mark.parametrize(
     ("start", "model", "made"),
     [
         (".", "folder", "folder-onnx"),
         (".", "folder/", "folder-onnx"),
         ("folder", ".", "folder/folder-onnx"),
-        ("folder/inner", "..", "folder/inner/folder-onnx"),
+        ("folder/inner", "../../folder", "folder/inner/folder-onnx"),
     ],
 )
 def test_a_folder_gives_its_name_however_it_is_written(
@@ -213,7 +223,9 @@ def test_another_process_in_another_folder_writes_the_same_bytes(
     files = sorted(p.relative_to(artifact.folder) for p in artifact.folder.rglob("*.*"))
     assert files
     for name in files:
-        assert (here / "deep/out" / name).read_bytes() == (artifact.folder / name).read_bytes(), name
+        assert (here / "deep/out" / name).read_bytes() == (artifact.folder / name).read_bytes(), (
+            name
+        )
 
 
 def test_an_interrupt_while_capturing_leaves_nothing(here: Path, checkpoint: Path) -> None:

@@ -54,9 +54,7 @@ MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
 def test_the_forward_is_the_pre_layer_norm_formula(scheme: str) -> None:
     model = tiny_encoder(num_hidden_layers=3, sharing=SharingScheme.parse(scheme))
     with torch.no_grad():
-        torch.testing.assert_close(
-            model(IDS, MASK), by_hand(model, IDS, MASK), rtol=0, atol=2e-5
-        )
+        torch.testing.assert_close(model(IDS, MASK), by_hand(model, IDS, MASK), rtol=0, atol=2e-5)
 
 
 def test_padding_does_not_change_the_tokens_before_it() -> None:

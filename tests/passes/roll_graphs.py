@@ -15,6 +15,7 @@ __all__ = [
     "LAYER",
     "SIZE",
     "WEIGHTS",
+    "Weights",
     "attempt",
     "chain",
     "loops",
@@ -38,6 +39,8 @@ def vector(seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(SIZE).astype(np.float32)
 
 
+Weights = Mapping[str, np.ndarray | ir.TensorProtocol]
+
 WEIGHTS = {"W": matrix(0)}
 FEEDS = [
     {"x0": np.random.default_rng(rows).standard_normal((rows, SIZE)).astype(np.float32)}
@@ -47,7 +50,7 @@ FEEDS = [
 
 def chain(
     layers: Sequence[str],
-    weights: Mapping[str, np.ndarray] = WEIGHTS,
+    weights: Weights = WEIGHTS,
     *,
     before: str = "",
     after: str = "",
@@ -78,4 +81,4 @@ def attempt(
     copy = ir.from_proto(ir.to_proto(model))
     roll = RollRepeatedBlocksPass(max_stacked_bytes_per_iteration=limit)
     roll(copy)
-    return copy, roll.rolled, roll.skipped
+    return copy, roll.rolled, roll.skipped_runs

@@ -13,6 +13,7 @@ from tests.passes.roll_graphs import (
     FEEDS,
     LAYER,
     WEIGHTS,
+    Weights,
     attempt,
     chain,
     loops,
@@ -280,7 +281,7 @@ def test_a_norm_before_and_after_the_layers_stays_outside() -> None:
 
 
 def test_weights_hidden_behind_a_shared_dequantization_roll() -> None:
-    weights = {
+    weights: Weights = {
         "q": np.random.default_rng(0).integers(-99, 99, (4, 4)).astype(np.int8),
         "s": np.array(0.01, np.float32),
     }

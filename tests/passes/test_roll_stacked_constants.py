@@ -153,7 +153,7 @@ def test_strings_are_not_stacked() -> None:
     weights: dict[str, np.ndarray | ir.TensorProtocol] = {"W": matrix(0)}
     for i in range(1, 5):
         weights[f"t{i}"] = ir.StringTensor([f"t{i}".encode()], shape=ir.Shape([1]))
-    model = chain([layer] * 4, weights, inputs="float[B,4] x0, string[1] text")  # type: ignore[arg-type]
+    model = chain([layer] * 4, weights, inputs="float[B,4] x0, string[1] text")
     assert attempt(model, limit=ROOM)[1] == []
 
 

@@ -1,0 +1,184 @@
+"""How an inspection looks in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.table import Table
+
+from exporter.cli.console import megabytes, output_console
+from exporter.inspection import CopyGroup, Inspection, ModelInspection
+
+__all__ = ["headline", "print_inspection"]
+
+_GROUPS = 10
+_NAMES = 2
+_OPERATORS = 8
+_LOOPS = 4
+_NAME_WIDTH = 38
+
+
+def headline(model: ModelInspection) -> str:
+    """Say in one sentence what the file wastes."""
+    if not model.wasted_bytes:
+        return f"{megabytes(model.stored_bytes)} stored, each tensor once."
+    return (
+        f"{megabytes(model.stored_bytes)} stored, {megabytes(model.unique_bytes)} unique: "
+        f"{megabytes(model.wasted_bytes)} are copies."
+    )
+
+
+def print_inspection(inspection: Inspection) -> None:
+    """Print everything worth a look: a table of several models, then the details of each."""
+    console = output_console()
+    if inspection.kind == "artifact":
+        _line(
+            console,
+            f"Artifact {inspection.path}: {inspection.verdict}, sharing scheme "
+            f"{inspection.scheme}; its files have the hashes of its manifest.",
+        )
+    models = inspection.models
+    if len(models) > 1:
+        _print_models(console, models)
+    # The others of a folder are the same model in other precisions.
+    for model in models if len(models) == 1 else [m for m in models if not m.is_shared]:
+        _print_model(console, model)
+
+
+def _print_models(console: Console, models: Iterable[ModelInspection]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    columns = "model file stored unique copies brotli gzip quantized verified".split()
+    for column in columns:
+        table.add_column(column, justify="left" if column == "model" else "right")
+    for m in models:
+        reach = m.quantizer
+        table.add_row(
+            m.variant or m.path,
+            megabytes(m.file_bytes),
+            megabytes(m.stored_bytes),
+            megabytes(m.unique_bytes),
+            megabytes(m.wasted_bytes),
+            megabytes(m.transfer.brotli_bytes) if m.transfer else "-",
+            megabytes(m.transfer.gzip_bytes) if m.transfer else "-",
+            _percent(reach.quantized_bytes, reach.weight_bytes),
+            m.verdict or "-",
+        )
+    console.print(table)
+
+
+def _print_model(console: Console, model: ModelInspection) -> None:
+    console.print(headline(model), style="bold", markup=False)
+    if model.repair:
+        _line(console, f"Repair: {model.repair}")
+    console.print()
+    _print_sizes(console, model)
+    if model.copies:
+        console.print()
+        _print_copies(console, model.copies)
+    console.print()
+    _line(console, f"Quantizer: {_quantizer(model)}")
+    _line(console, f"Rolled:    {_rolled(model)}")
+    _line(console, f"Operators: {_operators(model)}")
+
+
+def _print_sizes(console: Console, model: ModelInspection) -> None:
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    unused = f", of which nothing reads {model.unused_bytes:,}" if model.unused_bytes else ""
+    notes = f", of which {model.annotation_bytes:,} are doc strings and metadata"
+    table.add_row("unique", f"{model.unique_bytes:,}", "bytes of distinct tensors")
+    table.add_row("stored", f"{model.stored_bytes:,}", f"bytes of {model.tensors} tensors{unused}")
+    beyond = model.file_bytes - model.stored_bytes
+    table.add_row("file", f"{model.file_bytes:,}", f"{beyond:,} beyond the tensors{notes}")
+    if model.transfer:
+        table.add_row("brotli", f"{model.transfer.brotli_bytes:,}", "on the wire, quality 5")
+        table.add_row("gzip", f"{model.transfer.gzip_bytes:,}", "on the wire, level 6")
+    console.print(table)
+
+
+def _print_copies(console: Console, copies: tuple[CopyGroup, ...]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("wasted bytes", justify="right")
+    for column in ("tensors", "type and shape", "kind", "names"):
+        table.add_column(column)
+    for group in copies[:_GROUPS]:
+        shape = ", ".join(map(str, group.shape))
+        table.add_row(
+            f"{group.wasted_bytes:,}",
+            str(len(group.members)),
+            f"{group.dtype.lower()} \\[{shape}]",
+            ", ".join(group.kinds),
+            _names(group).replace("[", "\\["),
+        )
+    console.print(table)
+    if rest := copies[_GROUPS:]:
+        wasted = sum(group.wasted_bytes for group in rest)
+        _line(console, f"… and {len(rest)} more groups ({wasted:,} bytes); --json lists all")
+
+
+def _names(group: CopyGroup) -> str:
+    names = [_shorten(member.entry.name) for member in group.members]
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    packed = " = " + " | ".join(map(_shorten, group.packed_from)) if group.packed_from else ""
+    return ", ".join(names[:_NAMES]) + more + packed
+
+
+def _quantizer(model: ModelInspection) -> str:
+    reach = model.quantizer
+    total, done = len(reach.operations), reach.count("quantized")
+    if not total:
+        return "no operation reads a weight"
+    quantized = ""
+    if done:
+        share = _percent(reach.quantized_bytes, reach.weight_bytes)
+        quantized = f"{done} of {total} weight operations are quantized, {share} of weight bytes; "
+        if done == total:
+            return quantized.removesuffix("; ")
+    text = (
+        f"{quantized}one that sees initializers of the main graph reaches "
+        f"{reach.count('reached')} of {total} weight operations, "
+        f"{_percent(reach.reached_bytes, reach.weight_bytes)} of weight bytes"
+    )
+    missed = ", ".join(f"{count} {reason}" for reason, count in reach.reasons.items())
+    return f"{text}; missed: {missed}" if missed else text
+
+
+def _rolled(model: ModelInspection) -> str:
+    if not model.rolled:
+        return "no loops"
+    loops = []
+    for loop in model.rolled[:_LOOPS]:
+        times = "?" if loop.iterations is None else str(loop.iterations)
+        depth = f" (input {loop.depth_input!r})" if loop.depth_input else ""
+        stacked = f", {loop.stacked_bytes:,} bytes stacked" if loop.stacked_bytes else ""
+        loops.append(
+            f"{_shorten(loop.name)}: {times} × {loop.nodes} nodes{depth}, "
+            f"{loop.carried} carried{stacked}"
+        )
+    more = len(model.rolled) - _LOOPS
+    return "; ".join(loops) + (f"; and {more} more" if more > 0 else "")
+
+
+def _operators(model: ModelInspection) -> str:
+    shown = ", ".join(f"{c.operator} {c.total}" for c in model.operators[:_OPERATORS])
+    rest = len(model.operators) - _OPERATORS
+    more = f", and {rest} more kinds" if rest > 0 else ""
+    inner = sum(count.in_bodies for count in model.operators)
+    bodies = f", {inner} of them in loops and branches" if inner else ""
+    functions = f", {sum(model.functions.values())} in functions" if model.functions else ""
+    return f"{model.nodes:,} nodes{bodies}{functions}: {shown}{more}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _shorten(name: str) -> str:
+    return name if len(name) <= _NAME_WIDTH else f"…{name[1 - _NAME_WIDTH :]}"
+
+
+def _line(console: Console, text: str) -> None:
+    console.print(text, markup=False)
