@@ -112,7 +112,10 @@ def _show(bar: Progress, task: TaskID, step: Step) -> None:
 
 
 def _table(scores: dict[str, Score]) -> Table:
-    table = Table("sentences", "n", "accuracy", "95 % interval", "majority", "above it")
+    table = Table(
+        "sentences", "n", "accuracy", "95 % interval", "majority", "points above", box=None
+    )
+    table.columns[0].no_wrap = True
     for name, score in scores.items():
         low, high = score.interval
         table.add_row(
@@ -121,7 +124,7 @@ def _table(scores: dict[str, Score]) -> Table:
             f"{score.accuracy:.1%}",
             f"{low:.1%} to {high:.1%}",
             f"{score.majority:.1%}",
-            f"{score.gain_points:+.1f} points",
+            f"{score.gain_points:+.1f}",
         )
     return table
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ __all__ = [
     "Own",
     "as_loaded",
     "ids_inputs",
+    "names_in",
     "tiny_config",
     "tiny_encoder",
     "worst_difference",
@@ -97,3 +99,8 @@ def worst_difference(left: Feeds, right: Feeds) -> float:
     for name in left:
         assert left[name].shape == right[name].shape
     return max(float(np.abs(left[n] - right[n]).max()) for n in left)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Names of what a folder holds, sorted."""
+    return sorted(path.name for path in folder.iterdir())

@@ -17,7 +17,7 @@ from exporter.artifact import (
     sha256_file,
 )
 from exporter.errors import ArtifactError
-from tests.samples import ids_inputs
+from tests.samples import ids_inputs, names_in
 
 MANIFEST: dict[str, Any] = {
     "inputs": ids_inputs(100, 64).to_dict(),
@@ -61,7 +61,7 @@ def test_a_committed_artifact_holds_its_files_and_their_hashes(tmp_path: Path) -
     }
     assert loaded.models() == {"fp32": tmp_path / "out/onnx/model.onnx"}
     assert loaded.inputs == ids_inputs(100, 64)
-    assert os.listdir(tmp_path) == ["out"]
+    assert names_in(tmp_path) == ["out"]
     assert "größer" in (tmp_path / "out/config.json").read_text(encoding="utf-8")
 
 
@@ -73,14 +73,14 @@ def test_an_interrupted_staging_leaves_nothing(tmp_path: Path, error: type[BaseE
     ):
         (staged.folder / "half").write_bytes(b"x")
         raise error
-    assert os.listdir(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_a_folder_made_for_the_artifact_stays_if_somebody_else_uses_it(tmp_path: Path) -> None:
     with pytest.raises(ValueError), StagedArtifact(tmp_path / "new" / "out"):
         (tmp_path / "new" / "mine.txt").write_text("mine")
         raise ValueError
-    assert os.listdir(tmp_path / "new") == ["mine.txt"]
+    assert names_in(tmp_path / "new") == ["mine.txt"]
 
 
 def test_missing_parents_are_made(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_replacing_takes_away_the_files_of_the_old_artifact(tmp_path: Path) -> N
     make(out, b"new", replace=True)
     assert (out / "onnx/model.onnx").read_bytes() == b"new"
     assert not (out / "left.txt").exists()
-    assert os.listdir(tmp_path) == ["out"]
+    assert names_in(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
@@ -119,18 +119,20 @@ def test_the_old_artifact_survives_a_commit_that_fails(
     monkeypatch.undo()
     assert (out / "onnx/model.onnx").read_bytes() == b"old"
     Artifact.load(out, check_hashes=True)
-    assert os.listdir(tmp_path) == ["out"]
+    assert names_in(tmp_path) == ["out"]
 
 
 def test_a_destination_taken_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(ArtifactError, match="exists and is no artifact"):
-        with StagedArtifact(out, replace=True) as staged:
-            out.mkdir()
-            (out / "mine.txt").write_text("mine")
-            staged.commit(MANIFEST)
-    assert os.listdir(out) == ["mine.txt"]
-    assert os.listdir(tmp_path) == ["out"]
+    with (
+        pytest.raises(ArtifactError, match="exists and is no artifact"),
+        StagedArtifact(out, replace=True) as staged,
+    ):
+        out.mkdir()
+        (out / "mine.txt").write_text("mine")
+        staged.commit(MANIFEST)
+    assert names_in(out) == ["mine.txt"]
+    assert names_in(tmp_path) == ["out"]
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o077, 0o700), (0o002, 0o775)])
@@ -170,7 +172,7 @@ def test_an_empty_folder_and_a_link_to_one_may_become_an_artifact(tmp_path: Path
     make(tmp_path / "link", b"new", replace=True)
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "empty/onnx/model.onnx").read_bytes() == b"new"
-    assert sorted(os.listdir(tmp_path)) == ["empty", "link"]
+    assert names_in(tmp_path) == ["empty", "link"]
 
 
 def test_the_working_folder_may_become_an_artifact(
@@ -180,7 +182,7 @@ def test_the_working_folder_may_become_an_artifact(
     monkeypatch.chdir(tmp_path / "here")
     make(Path())
     assert (tmp_path / "here/onnx/model.onnx").read_bytes() == b"weights"
-    assert os.listdir(tmp_path) == ["here"]
+    assert names_in(tmp_path) == ["here"]
 
 
 def test_what_is_no_artifact_is_never_replaced(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_a_place_where_nothing_can_be_made_is_refused_before_any_work(tmp_path: 
 def test_a_folder_or_file_without_a_manifest_is_no_artifact(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("x")
     for path in (tmp_path, tmp_path / "model.onnx", tmp_path / "missing"):
-        with pytest.raises(ArtifactError, match="is no artifact: it holds no albert-export.json"):
+        with pytest.raises(ArtifactError, match=r"is no artifact: it holds no albert-export.json"):
             Artifact.load(path)
 
 

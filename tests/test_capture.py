@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -146,7 +145,7 @@ def test_the_file_tells_nothing_of_the_machine_and_adds_less_than_a_twentieth(
         for attribute in getattr(holder, "attribute", ()):
             attribute.t.raw_data = b""
     texts = str(model)  # every field, without the bytes that give their lengths
-    for trace in ("site-packages", 'File "', "/", "\\", os.getcwd(), "tests"):
+    for trace in ("site-packages", 'File "', "/", "\\", str(Path.cwd()), "tests"):
         assert trace not in texts, trace
     assert b"site-packages" not in content
     before = ir.to_proto(captured.model).SerializeToString()
@@ -356,7 +355,7 @@ def test_modes_and_the_fast_path_switch_are_restored_after_a_failure(fast_path: 
     switch = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(fast_path)
     try:
-        with pytest.raises(CaptureError, match="torch.export cannot capture .*no such luck"):
+        with pytest.raises(CaptureError, match=r"torch.export cannot capture .*no such luck"):
             capture(as_loaded(module))
         assert torch.backends.mha.get_fastpath_enabled() is fast_path
     finally:

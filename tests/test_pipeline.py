@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from exporter.inputs import verification_cases
 from exporter.models import SharedEncoder, count_parameters
 from exporter.pipeline import ExportOptions, as_record, export_model
 from exporter.runtimes.cpu import CpuSession
+from tests.samples import names_in
 
 # Shape constants, masks, the LayerNorm's epsilon: what a graph stores beside weights.
 SMALL_CONSTANTS = 4096
@@ -120,7 +120,7 @@ def test_a_model_that_computes_something_else_is_not_written(
 ) -> None:
     with pytest.raises(VerificationError, match=r"last_hidden_state differs by 0\.25.*nothing was"):
         export_model(checkpoint, tmp_path / "new" / "out")
-    assert os.listdir(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_a_failed_model_is_kept_only_if_asked_and_marked(
@@ -142,7 +142,7 @@ def test_a_failing_export_leaves_the_artifact_that_was_there(
     with pytest.raises(VerificationError):
         export_model(checkpoint, tmp_path / "out", ExportOptions(replace=True))
     assert contents(tmp_path / "out") == before
-    assert os.listdir(tmp_path) == ["out"]
+    assert names_in(tmp_path) == ["out"]
 
 
 def test_a_baseline_that_is_not_finite_is_refused(
@@ -161,7 +161,7 @@ def test_a_baseline_that_is_not_finite_is_refused(
     monkeypatch.setattr(finish, "write_model", write_infinite)
     with pytest.raises(ExportError, match="'last_hidden_state' of the unshared baseline"):
         export_model(checkpoint, tmp_path / "out", ExportOptions(with_baseline=True))
-    assert os.listdir(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_a_full_disk_is_a_clear_error_that_leaves_nothing(
@@ -173,7 +173,7 @@ def test_a_full_disk_is_a_clear_error_that_leaves_nothing(
     monkeypatch.setattr("exporter.pipeline.finish.write_model", full)
     with pytest.raises(ArtifactError, match=r"cannot write onnx/model\.onnx: No space left"):
         export_model(checkpoint, tmp_path / "out")
-    assert os.listdir(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_the_destination_is_checked_before_the_model_is_read(tmp_path: Path) -> None:
@@ -186,4 +186,4 @@ def test_the_destination_is_checked_before_the_model_is_read(tmp_path: Path) -> 
     with pytest.raises(CheckpointError, match=r"missing\.pt does not exist"):
         export_model(tmp_path / "missing.pt", tmp_path / "out", None, steps.append)
     assert steps == ["loading the checkpoint"]
-    assert os.listdir(tmp_path) == ["file"]
+    assert names_in(tmp_path) == ["file"]

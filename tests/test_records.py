@@ -68,7 +68,7 @@ def test_a_missing_field_is_refused_by_name(field: str) -> None:
 def test_an_incomplete_device_is_refused() -> None:
     values = json.loads(measurement().to_json())
     del values["device"]["cores"]
-    with pytest.raises(ValueError, match="incomplete: .*'cores'"):
+    with pytest.raises(ValueError, match=r"incomplete: .*'cores'"):
         Measurement.from_dict(values)
 
 

@@ -13,7 +13,7 @@ from exporter.cli.console import clear_errors, progress_steps
 __all__ = ["inspect"]
 
 
-class ByteSize(click.ParamType):
+class ByteSize(click.ParamType[int]):
     """A number of bytes, with or without a unit."""
 
     name = "SIZE"

@@ -48,9 +48,9 @@ def print_inspection(inspection: Inspection) -> None:
 
 def _print_models(console: Console, models: Iterable[ModelInspection]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = "model file stored unique copies brotli gzip quantized verified".split()
-    for column in columns:
-        table.add_column(column, justify="left" if column == "model" else "right")
+    table.add_column("model")
+    for column in ("file", "stored", "unique", "copies", "brotli", "gzip", "quantized", "verified"):
+        table.add_column(column, justify="right")
     for m in models:
         reach = m.quantizer
         table.add_row(
@@ -86,9 +86,9 @@ def _print_sizes(console: Console, model: ModelInspection) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    table.add_column(style="dim")
-    unused = f", of which nothing reads {model.unused_bytes:,}" if model.unused_bytes else ""
-    notes = f", of which {model.annotation_bytes:,} are doc strings and metadata"
+    table.add_column(style="dim", no_wrap=True)
+    unused = f", {model.unused_bytes:,} of them read by nothing" if model.unused_bytes else ""
+    notes = f", {model.annotation_bytes:,} of them metadata and doc strings"
     table.add_row("unique", f"{model.unique_bytes:,}", "bytes of distinct tensors")
     table.add_row("stored", f"{model.stored_bytes:,}", f"bytes of {model.tensors} tensors{unused}")
     beyond = model.file_bytes - model.stored_bytes
@@ -103,7 +103,7 @@ def _print_copies(console: Console, copies: tuple[CopyGroup, ...]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("wasted bytes", justify="right")
     for column in ("tensors", "type and shape", "kind", "names"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=True)
     for group in copies[:_GROUPS]:
         shape = ", ".join(map(str, group.shape))
         table.add_row(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterator
 
 import numpy as np
 import onnx_ir as ir
@@ -10,7 +12,7 @@ import onnx_ir as ir
 from exporter.accounting import tensor_digest
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names, lineage, owner, parent_graphs
-from exporter.passes.tensors import same_content
+from exporter.passes.tensors import same_content, type_and_shape
 
 __all__ = ["MergePackedCopiesPass"]
 
@@ -42,45 +44,29 @@ class MergePackedCopiesPass(ReportingPass):
         """Merge in the main graph, its inner graphs, and those inside functions."""
         parents = parent_graphs(model)
         names = Names(model)
-        by_shape: dict[tuple[ir.DataType, tuple[int, ...]], list[ir.Value]] = defaultdict(list)
+        by_shape: dict[Hashable, list[ir.Value]] = defaultdict(list)
         for graph in parents:
             for value in graph.initializers.values():
-                tensor = value.const_value
-                if tensor is not None and not value.is_graph_input():
-                    by_shape[tensor.dtype, tuple(tensor.shape.numpy())].append(value)
-        for (dtype, shape), packed_values in list(by_shape.items()):
-            if len(shape) not in (1, 2) or dtype.is_string():
-                continue
-            for axis, size in enumerate(shape):
-                for count in _PARTS:
-                    part_shape = (*shape[:axis], size // count, *shape[axis + 1 :])
-                    parts = by_shape.get((dtype, part_shape)) if size % count == 0 else None
-                    for packed in list(packed_values) if parts else ():
-                        if self._merge(packed, parts or [], axis, count, parents, names):
-                            packed_values.remove(packed)
+                if value.const_value is not None and not value.is_graph_input():
+                    by_shape[type_and_shape(value.const_value)].append(value)
+        # Each candidate is read once, however many packed tensors it may be a part of.
+        digest_of = functools.cache(_digest)
+        for packed in [value for values in by_shape.values() for value in values]:
+            visible = lineage(owner(packed), parents)
+            for axis, slices in _splits(packed):
+                shape = type_and_shape(slices[0])
+                candidates = [v for v in by_shape.get(shape, ()) if owner(v) in visible]
+                parts = [_find(part, candidates, digest_of) for part in slices if candidates]
+                found = [part for part in parts if part is not None]
+                if len(found) == len(slices) and self._merge(packed, found, axis, names):
+                    by_shape[type_and_shape(_tensor(packed))].remove(packed)
+                    break
 
-    def _merge(
-        self,
-        packed: ir.Value,
-        candidates: list[ir.Value],
-        axis: int,
-        count: int,
-        parents: dict[ir.Graph, ir.Graph | None],
-        names: Names,
-    ) -> bool:
-        tensor, name = packed.const_value, packed.name
-        assert tensor is not None and name is not None
-        visible = lineage(owner(packed), parents)
-        parts = []
-        for slice_ in np.split(tensor.numpy(), count, axis):
-            part = _find(ir.Tensor(np.ascontiguousarray(slice_), dtype=tensor.dtype), candidates)
-            if part is None:
-                return False
-            parts.append(part)
-        if reason := _reason_to_skip(packed, tensor, parts, visible):
+    def _merge(self, packed: ir.Value, parts: list[ir.Value], axis: int, names: Names) -> bool:
+        name, tensor, graph = str(packed.name), _tensor(packed), owner(packed)
+        if reason := _reason_to_skip(packed, tensor, parts):
             self.skipped.append(Skip(name, reason))
             return False
-        graph = owner(packed)
         output = ir.Value(name=names.fresh(f"{name}_packed"), type=packed.type, shape=packed.shape)
         node = ir.Node("", "Concat", parts, [ir.AttrInt64("axis", axis)], outputs=[output])
         graph.insert_before(next(iter(graph)), node)
@@ -91,20 +77,48 @@ class MergePackedCopiesPass(ReportingPass):
         return True
 
 
-def _find(tensor: ir.TensorProtocol, candidates: list[ir.Value]) -> ir.Value | None:
-    digest = tensor_digest(tensor)
-    for value in candidates:
-        stored = value.const_value
-        if stored is not None and tensor_digest(stored) == digest and same_content(stored, tensor):
-            return value
-    return None
+def _tensor(value: ir.Value) -> ir.TensorProtocol:
+    assert value.const_value is not None
+    return value.const_value
+
+
+def _digest(value: ir.Value) -> str:
+    return tensor_digest(_tensor(value))
+
+
+def _splits(packed: ir.Value) -> Iterator[tuple[int, list[ir.TensorProtocol]]]:
+    """Yield each axis along which ``packed`` splits into equal parts, and the parts, unread."""
+    tensor = _tensor(packed)
+    shape = tuple(tensor.shape.numpy())
+    if len(shape) not in (1, 2) or tensor.dtype.is_string():
+        return
+    for axis, size in enumerate(shape):
+        for count in _PARTS:
+            if size % count == 0 and size:
+                part = ir.Shape((*shape[:axis], size // count, *shape[axis + 1 :]))
+                yield axis, [_part(tensor, axis, count, i, part) for i in range(count)]
+
+
+def _part(
+    tensor: ir.TensorProtocol, axis: int, count: int, index: int, shape: ir.Shape
+) -> ir.TensorProtocol:
+    def evaluate() -> ir.TensorProtocol:
+        part = np.split(tensor.numpy(), count, axis)[index]
+        return ir.Tensor(np.ascontiguousarray(part), dtype=tensor.dtype)
+
+    return ir.LazyTensor(evaluate, dtype=tensor.dtype, shape=shape.copy())
+
+
+def _find(
+    part: ir.TensorProtocol, candidates: list[ir.Value], digest_of: Callable[[ir.Value], str]
+) -> ir.Value | None:
+    digest = tensor_digest(part)
+    equal = (v for v in candidates if digest_of(v) == digest and same_content(_tensor(v), part))
+    return next(equal, None)
 
 
 def _reason_to_skip(
-    packed: ir.Value,
-    tensor: ir.TensorProtocol,
-    parts: list[ir.Value],
-    visible: list[ir.Graph],
+    packed: ir.Value, tensor: ir.TensorProtocol, parts: list[ir.Value]
 ) -> str | None:
     if packed.is_graph_output():
         return "is a graph output"
@@ -112,8 +126,6 @@ def _reason_to_skip(
         return "has no user"
     if tensor.nbytes <= _NODE_BYTES:
         return f"at most {_NODE_BYTES} bytes"
-    if any(owner(part) not in visible for part in parts):
-        return "is made of parts that its graph cannot see"
     if any(not part.uses() and not part.is_graph_output() for part in parts):
         return "is made of parts of which one has no user"
     return None

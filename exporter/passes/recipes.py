@@ -12,13 +12,13 @@ from typing import Any
 
 import onnx_ir as ir
 from onnx_ir.passes import PassBase
-from onnx_ir.passes.common import CommonSubexpressionEliminationPass
 
 from exporter.accounting import GraphBytes, count_graph
 from exporter.errors import PassError
 from exporter.passes.deduplicate_initializers import DeduplicateInitializersPass
 from exporter.passes.fold_weight_transforms import FoldWeightTransformsPass
 from exporter.passes.lift_constants import LiftConstantsPass
+from exporter.passes.merge_equal_nodes import MergeEqualNodesPass
 from exporter.passes.merge_packed_copies import MergePackedCopiesPass
 from exporter.passes.merge_transposed_twins import MergeTransposedTwinsPass
 from exporter.passes.remove_identities import RemoveIdentitiesPass
@@ -116,7 +116,7 @@ def share_recipe() -> tuple[Stage, ...]:
         Step(MergeTransposedTwinsPass(), "after equal copies are gone each twin is a pair"),
         Step(MergePackedCopiesPass(), "packed and separate Q, K, V are copies across tensors"),
         Step(
-            CommonSubexpressionEliminationPass(size_limit=0),
+            MergeEqualNodesPass(),
             "nodes that became equal with their weights; what layers compute alike from outer "
             "values, such as the mask, then stands outside of them",
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import tempfile
+import textwrap
 from pathlib import Path
 
 import torch
@@ -45,5 +46,8 @@ def load_demo(folder: Path = DEMO_FOLDER) -> tuple[SharedEncoder, Tokenizer]:
         model = SharedEncoder(EncoderConfig.from_dict(content["config"]))
         model.load_state_dict(content["state_dict"])
     except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder / CHECKPOINT} is not a demo checkpoint: {error}") from error
+        reason = textwrap.shorten(str(error), 300)  # PyTorch lists every key on a line
+        raise CheckpointError(
+            f"{folder / CHECKPOINT} is not a demo checkpoint: {reason}"
+        ) from error
     return model.eval(), Tokenizer.from_file(str(folder / TOKENIZER))

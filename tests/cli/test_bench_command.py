@@ -22,7 +22,17 @@ def test_the_table_has_a_row_per_model_with_its_ratio_to_the_baseline(artifact: 
     result = run(artifact.folder, *SHORT)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
-    assert lines[0].split() == ["model", "file", "load", "memory", "first", "median", "p90", "time", "ratio"]
+    assert lines[0].split() == [
+        "model",
+        "file",
+        "load",
+        "memory",
+        "first",
+        "median",
+        "p90",
+        "time",
+        "ratio",
+    ]
     rows = {line.split()[0]: line.split() for line in lines[1:3]}
     assert set(rows) == {"fp32", "baseline"}
     assert rows["baseline"][-1] == "1.00×"

@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from exporter.artifact import Artifact
 from exporter.cli.main import main
 from exporter.models import SharedEncoder, save_folder
+from tests.samples import names_in
 
 
 def run(*arguments: str | Path) -> Result:
@@ -40,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_missing_model_is_one_line_and_nothing_is_written(here: Path) -> None:
     assert one_line_error(run("missing.pt")) == "missing.pt does not exist"
-    assert os.listdir(here) == []
+    assert names_in(here) == []
 
 
 def test_a_name_no_file_can_have_is_one_line(here: Path) -> None:
@@ -82,7 +83,7 @@ def test_an_impossible_tolerance_fails_and_writes_nothing(
     message = one_line_error(run(checkpoint, "--atol", "1e-12"))
     assert message.startswith("the exported model is not the same model: ")
     assert "more than 1e-12" in message
-    assert os.listdir(here) == []
+    assert names_in(here) == []
 
 
 def test_a_kept_failure_is_marked_and_still_exits_with_1(
@@ -113,7 +114,7 @@ def test_an_artifact_is_replaced_only_with_force(
     assert (here / "model-onnx/extra").exists()
     assert run(checkpoint, "--force").exit_code == 0
     assert not (here / "model-onnx/extra").exists()
-    assert os.listdir(here) == ["model-onnx"]
+    assert names_in(here) == ["model-onnx"]
 
 
 def test_a_folder_under_a_file_cannot_be_made(here: Path) -> None:
@@ -151,8 +152,8 @@ def test_a_linked_model_in_a_read_only_folder_exports_into_an_empty_folder(
     finally:
         (here / "locked").chmod(0o755)
     assert Artifact.load(here / "empty").manifest["verdict"] == "passed"
-    assert sorted(os.listdir(here)) == ["empty", "link.pt", "locked", "model-onnx"]
-    assert os.listdir(here / "locked") == ["model.pt"]
+    assert names_in(here) == ["empty", "link.pt", "locked", "model-onnx"]
+    assert names_in(here / "locked") == ["model.pt"]
 
 
 def test_a_parent_folder_gives_its_name_and_not_two_dots(
@@ -162,7 +163,7 @@ def test_a_parent_folder_gives_its_name_and_not_two_dots(
     (here / "folder/inner").mkdir()
     monkeypatch.chdir(here / "folder/inner")
     assert run("..").exit_code == 0
-    assert os.listdir() == ["folder-onnx"]
+    assert names_in(Path()) == ["folder-onnx"]
 
 
 @pytest.mark.parametrize(
@@ -238,4 +239,4 @@ def test_an_interrupt_while_capturing_leaves_nothing(here: Path, checkpoint: Pat
     _, rest = process.communicate(timeout=120)
     assert process.returncode == 1
     assert "Traceback" not in rest
-    assert os.listdir(here) == []
+    assert names_in(here) == []
