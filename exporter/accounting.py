@@ -21,6 +21,7 @@ __all__ = [
     "GraphBytes",
     "StoredTensor",
     "count_graph",
+    "count_nodes",
     "file_bytes",
     "iter_graphs",
     "iter_stored",
@@ -97,9 +98,14 @@ def count_graph(model: ir.Model) -> GraphBytes:
     return GraphBytes(
         stored_bytes=sum(sizes[digest] * len(group) for digest, group in names.items()),
         unique_bytes=sum(sizes.values()),
-        nodes=sum(1 for _ in _all_nodes(model)),
+        nodes=count_nodes(model),
         duplicates=tuple(sorted(duplicates, key=lambda d: (-d.wasted_bytes, d.names))),
     )
+
+
+def count_nodes(model: ir.Model) -> int:
+    """Number of nodes, those of subgraphs and functions counted once."""
+    return sum(1 for _ in _all_nodes(model))
 
 
 def iter_stored_tensors(model: ir.Model) -> Iterator[tuple[str, ir.TensorProtocol]]:

@@ -102,6 +102,11 @@ def test_another_type_of_equal_values_is_not_bit_equal() -> None:
     assert not output.bit_equal
 
 
+def test_the_same_bytes_of_another_type_are_not_bit_equal() -> None:
+    output = report(np.zeros(3, np.float32), np.zeros(3, np.int32))
+    assert (output.max_abs, output.bit_equal) == (0.0, False)
+
+
 def test_whole_numbers_and_booleans_compare_too() -> None:
     assert report(np.array([1, 5]), np.array([1, 2])).max_abs == 3.0
     assert report(np.array([True, False]), np.array([True, True])).max_abs == 1.0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes.common import RemoveInitializersFromInputsPass
 
 from exporter.checkpoint.digests import hash_files
 from exporter.checkpoint.input_specs import merge_limits, parse_all
@@ -20,6 +21,7 @@ from exporter.onnx_files import external_files, read_model
 
 __all__ = ["LoadedGraph", "find_graph_file", "load_graph"]
 
+_FIRST_IR_WITH_CONSTANTS = 4
 _PLACES = ("model.onnx", "onnx/model.onnx")
 
 
@@ -72,9 +74,19 @@ def load_graph(path: Path, *, inputs: Sequence[str] = ()) -> LoadedGraph:
     """
     path = path.absolute()
     model = read_model(path)
+    overridable = [v.name for v in model.graph.inputs if v.is_initializer()]
     folder = path.parent.parent if path.parent.name == "onnx" else path.parent
     assets, notices = find_tokenizer_files(folder)
     config = folder / "config.json"
+    if overridable and model.ir_version < _FIRST_IR_WITH_CONSTANTS:
+        # Before, every weight had to be listed as an input; nobody meant to override them.
+        RemoveInitializersFromInputsPass()(model)
+        model.ir_version = _FIRST_IR_WITH_CONSTANTS
+    elif overridable:
+        notices.append(
+            f"{len(overridable)} weights are inputs that callers may override, and stay so: "
+            "they are not shared or folded"
+        )
     return LoadedGraph(
         model=model,
         path=path,

@@ -115,6 +115,11 @@ def _print_summary(record: dict[str, Any]) -> None:
     table.add_row("unique", megabytes(record["unique_bytes"]), "distinct weights")
     table.add_row("stored", megabytes(record["stored_bytes"]), "tensors in the ONNX file")
     table.add_row("file", megabytes(record["file_bytes"]), record["models"][0]["path"])
+    if (layout := record["layout"]) is not None:
+        loops = ", ".join(f"{loop['iterations']} × {loop['nodes']}" for loop in layout["loops"])
+        nodes = f"{record['models'][0]['nodes']} nodes"
+        detail = f"{nodes}, loops of passes × nodes: {loops}" if loops else nodes
+        table.add_row("layout", layout["chosen"], detail)
     table.add_row("unshared", megabytes(record["unshared_bytes"]), "the same model without sharing")
     ratio = "-" if record["ratio"] is None else f"{record['ratio']:.2f}×"
     table.add_row("ratio", ratio, f"unshared / stored; scheme {record['scheme']}")

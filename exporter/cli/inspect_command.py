@@ -36,7 +36,7 @@ class ByteSize(click.ParamType[int]):
     default=True,
     show_default=True,
     help="Also compress the file (brotli 5, gzip 6) to tell what a download takes; "
-    "about 10 seconds for 350 MB.",
+    "takes about 15 seconds for 350 MB.",
 )
 @click.option(
     "--max-bytes",

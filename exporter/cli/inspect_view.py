@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from exporter.cli.console import megabytes, output_console
 from exporter.inspection import CopyGroup, Inspection, ModelInspection
@@ -41,16 +42,22 @@ def print_inspection(inspection: Inspection) -> None:
     models = inspection.models
     if len(models) > 1:
         _print_models(console, models)
-    # The others of a folder are the same model in other precisions.
-    for model in models if len(models) == 1 else [m for m in models if not m.is_shared]:
-        _print_model(console, model)
+    for model in models:
+        if len(models) == 1:
+            _print_model(console, model)
+        elif not model.is_shared:
+            _line(console, f"\n{model.path}")
+            _print_model(console, model)
+        elif model is models[0]:  # the others are the same model in other precisions
+            _line(console, f"\n{model.path}")
+            _print_facts(console, model)
 
 
 def _print_models(console: Console, models: Iterable[ModelInspection]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")
-    for column in ("file", "stored", "unique", "copies", "brotli", "gzip", "quantized", "verified"):
-        table.add_column(column, justify="right")
+    for column in ("file", "stored", "unique", "copies", "brotli", "quantized", "verified"):
+        table.add_column(column, justify="right", no_wrap=True)
     for m in models:
         reach = m.quantizer
         table.add_row(
@@ -60,7 +67,6 @@ def _print_models(console: Console, models: Iterable[ModelInspection]) -> None:
             megabytes(m.unique_bytes),
             megabytes(m.wasted_bytes),
             megabytes(m.transfer.brotli_bytes) if m.transfer else "-",
-            megabytes(m.transfer.gzip_bytes) if m.transfer else "-",
             _percent(reach.quantized_bytes, reach.weight_bytes),
             m.verdict or "-",
         )
@@ -77,6 +83,10 @@ def _print_model(console: Console, model: ModelInspection) -> None:
         console.print()
         _print_copies(console, model.copies)
     console.print()
+    _print_facts(console, model)
+
+
+def _print_facts(console: Console, model: ModelInspection) -> None:
     _line(console, f"Quantizer: {_quantizer(model)}")
     _line(console, f"Rolled:    {_rolled(model)}")
     _line(console, f"Operators: {_operators(model)}")
@@ -85,14 +95,16 @@ def _print_model(console: Console, model: ModelInspection) -> None:
 def _print_sizes(console: Console, model: ModelInspection) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
     unused = f", {model.unused_bytes:,} of them read by nothing" if model.unused_bytes else ""
     notes = f", {model.annotation_bytes:,} of them metadata and doc strings"
-    table.add_row("unique", f"{model.unique_bytes:,}", "bytes of distinct tensors")
-    table.add_row("stored", f"{model.stored_bytes:,}", f"bytes of {model.tensors} tensors{unused}")
+    table.add_row("unique", f"{model.unique_bytes:,}", _clipped("bytes of distinct tensors"))
+    stored = _clipped(f"bytes of {model.tensors} tensors{unused}")
+    table.add_row("stored", f"{model.stored_bytes:,}", stored)
     beyond = model.file_bytes - model.stored_bytes
-    table.add_row("file", f"{model.file_bytes:,}", f"{beyond:,} beyond the tensors{notes}")
+    file = _clipped(f"{beyond:,} beyond the tensors{notes}")
+    table.add_row("file", f"{model.file_bytes:,}", file)
     if model.transfer:
         table.add_row("brotli", f"{model.transfer.brotli_bytes:,}", "on the wire, quality 5")
         table.add_row("gzip", f"{model.transfer.gzip_bytes:,}", "on the wire, level 6")
@@ -101,17 +113,18 @@ def _print_sizes(console: Console, model: ModelInspection) -> None:
 
 def _print_copies(console: Console, copies: tuple[CopyGroup, ...]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("wasted bytes", justify="right")
-    for column in ("tensors", "type and shape", "kind", "names"):
+    table.add_column("wasted bytes", justify="right", no_wrap=True)
+    for column in ("tensors", "type and shape", "kind"):
         table.add_column(column, no_wrap=True)
+    table.add_column("names")
     for group in copies[:_GROUPS]:
         shape = ", ".join(map(str, group.shape))
         table.add_row(
             f"{group.wasted_bytes:,}",
             str(len(group.members)),
-            f"{group.dtype.lower()} \\[{shape}]",
+            Text(f"{group.dtype.lower()} [{shape}]"),
             ", ".join(group.kinds),
-            _names(group).replace("[", "\\["),
+            _clipped(_names(group)),
         )
     console.print(table)
     if rest := copies[_GROUPS:]:
@@ -174,6 +187,11 @@ def _operators(model: ModelInspection) -> str:
 
 def _percent(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f} %" if whole else "-"
+
+
+def _clipped(text: str) -> Text:
+    """Make a cell that takes one line, however narrow its column."""
+    return Text(text, no_wrap=True, overflow="ellipsis")
 
 
 def _shorten(name: str) -> str:

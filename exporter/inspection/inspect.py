@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import onnx_ir as ir
+
 from exporter.accounting import iter_graphs
 from exporter.artifact import MANIFEST_NAME, Artifact
 from exporter.errors import CheckpointError
@@ -79,7 +81,7 @@ def _inspect_file(
 
 
 def _inspect_model(path: Path, record: Mapping[str, Any]) -> tuple[ModelInspection, list[Path]]:
-    model = read_model(path)
+    model = _read(path)
     files = [path, *external_files(model)]
     labels = graph_labels(model)
     try:
@@ -110,6 +112,22 @@ def _inspect_model(path: Path, record: Mapping[str, Any]) -> tuple[ModelInspecti
         repair=_repair(path) if _needs_repair(stored, wasted, quantizer) else None,
     )
     return found, files
+
+
+def _read(path: Path) -> ir.Model:
+    try:
+        model = read_model(path)
+    except ir.serde.SerdeError as error:
+        raise CheckpointError(f"{path} is damaged: {error}; copy or download it again") from error
+    # protobuf hands out bytes where a text is none, and whatever sorts or joins texts fails.
+    for graph in iter_graphs(model):
+        for node in graph:
+            if not all(isinstance(text, str) for text in (node.op_type, node.domain)):
+                raise CheckpointError(
+                    f"{path} is damaged: it has a node of the type {node.op_type!r}; "
+                    "copy or download it again"
+                )
+    return model
 
 
 def _needs_repair(stored: int, wasted: int, quantizer: QuantizerReach) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import onnx_ir as ir
 from onnx_ir.passes import PassBase
 
-from exporter.accounting import GraphBytes, count_graph
+from exporter.accounting import count_graph, count_nodes, stored_bytes
 from exporter.errors import PassError
 from exporter.passes.deduplicate_initializers import DeduplicateInitializersPass
 from exporter.passes.fold_weight_transforms import FoldWeightTransformsPass
@@ -155,7 +155,7 @@ def run_recipe(
         PassError: a pass failed or broke the contract; the text names the tensors.
     """
     records: list[PassRecord] = []
-    before = count_graph(model)
+    before = _Size.of(model)
     for stage in stages:
         for number in range(stage.rounds):
             start = len(records)
@@ -166,22 +166,34 @@ def run_recipe(
             if not any(record.modified for record in records[start:]):
                 break
     if contract is not None and before.stored_bytes > contract.limit_bytes:
-        raise PassError(_broken("the recipe", before, contract))
+        raise PassError(_broken("the recipe", model, contract))
     return tuple(records)
 
 
+@dataclass(frozen=True)
+class _Size:
+    """What is cheap to know of a graph after every pass: no values are read."""
+
+    nodes: int
+    stored_bytes: int
+
+    @classmethod
+    def of(cls, model: ir.Model) -> _Size:
+        return cls(count_nodes(model), stored_bytes(model))
+
+
 def _run_step(
-    model: ir.Model, step: Step, before: GraphBytes, contract: SharingContract | None
-) -> tuple[PassRecord, GraphBytes]:
+    model: ir.Model, step: Step, before: _Size, contract: SharingContract | None
+) -> tuple[PassRecord, _Size]:
     name = type(step.transformation).__name__
     try:
         result = step.transformation(model)
     except Exception as error:
         reason = error.__cause__ or error
         raise PassError(f"{name} failed: {type(reason).__name__}: {reason}") from error
-    after = count_graph(model) if result.modified else before
+    after = _Size.of(model) if result.modified else before
     if contract is not None and after.stored_bytes > max(contract.limit_bytes, before.stored_bytes):
-        raise PassError(_broken(name, after, contract))
+        raise PassError(_broken(name, model, contract))
     record = PassRecord(
         name=name,
         modified=result.modified,
@@ -193,7 +205,8 @@ def _run_step(
     return record, after
 
 
-def _broken(name: str, count: GraphBytes, contract: SharingContract) -> str:
+def _broken(name: str, model: ir.Model, contract: SharingContract) -> str:
+    count = count_graph(model)
     culprits = "; ".join(
         f"{' = '.join(group.names[:3])} ({group.wasted_bytes:,} bytes)"
         for group in count.duplicates[:3]

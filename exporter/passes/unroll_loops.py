@@ -57,10 +57,15 @@ class UnrollLoopsPass(ReportingPass):
         while (loop := self._next(model)) is not None:
             _Unroller(model.graph, names, node_names, loop).unroll()
             detail = f"{loop.count} iterations of {len(loop.body)} nodes written out"
-            self.matches.append(Match(str(loop.node.name), detail))
+            self.matches.insert(0, Match(str(loop.node.name), detail))
 
     def _next(self, model: ir.Model) -> CountedLoop | None:
-        self.skipped = []
+        """Return the last loop that can be unrolled, and note why others cannot.
+
+        The last one first: rows of a scan output that a later loop reads by its iteration
+        number are then read by constants when the loop that makes them is written out.
+        """
+        self.skipped, last = [], None
         for graph in all_graphs(model):
             for node in graph:
                 if node.op_type != "Loop" or node.domain != "":
@@ -76,8 +81,8 @@ class UnrollLoopsPass(ReportingPass):
                 elif loop.count < 1 and loop.scanned:
                     self.skipped.append(Skip(str(node.name), "it scans over no iterations"))
                 else:
-                    return loop
-        return None
+                    last = loop
+        return last
 
 
 class _Unroller:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from exporter.accounting import count_graph, file_bytes, stored_bytes
+from exporter.accounting import count_nodes, file_bytes, stored_bytes
 from exporter.artifact import Artifact, StagedArtifact
 from exporter.errors import ArtifactError, ExportError, VerificationError
 from exporter.inputs import Feeds, ModelInputs, verification_cases
@@ -122,7 +122,7 @@ def _record(variant: str, path: Path, name: str, model: ir.Model, **details: Any
         variant=variant,
         path=name,
         opset=model.opset_imports[""],
-        nodes=count_graph(model).nodes,
+        nodes=count_nodes(model),
         stored_bytes=stored_bytes(model),
         file_bytes=file_bytes(path),
         **details,
