@@ -46,6 +46,7 @@ class InputSpec:
         role: ``ids`` (drawn below ``upper``), ``mask`` (1 = token, 0 = padding) or
             ``values`` (anything else).
         upper: for ids, the first value that is out of range.
+        optional: the graph has a default for it; it is fed only on purpose.
     """
 
     name: str
@@ -53,6 +54,7 @@ class InputSpec:
     shape: tuple[int | str, ...]
     role: Role = "values"
     upper: int | None = None
+    optional: bool = False
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> InputSpec:
@@ -112,11 +114,13 @@ class ModelInputs:
                 Default: no padding. Only masks change with it.
 
         Returns:
-            One array per input, of the input's dtype and concrete shape.
+            One array per input that is not optional, of its dtype and concrete shape.
         """
         rng = np.random.default_rng(seed)
         feeds: Feeds = {}
         for spec in self.specs:
+            if spec.optional:
+                continue
             shape = tuple(sizes[d] if isinstance(d, str) else d for d in spec.shape)
             feeds[spec.name] = _draw_one(spec, shape, rng, lengths)
         return feeds
@@ -130,12 +134,13 @@ class ModelInputs:
                 or holding an id outside its range.
         """
         specs = {spec.name: spec for spec in self.specs}
-        if wrong := sorted(specs.keys() ^ feeds.keys()):
+        needed = {name for name, spec in specs.items() if not spec.optional}
+        if wrong := sorted((needed - feeds.keys()) | (feeds.keys() - specs.keys())):
             verb = "is missing" if wrong[0] in specs else "is not an input of this model"
             raise ExportError(f"input {wrong[0]!r} {verb}; it takes: {', '.join(specs)}")
         sizes: dict[str, int] = {}
-        for name, spec in specs.items():
-            self._check_one(spec, feeds[name], sizes)
+        for name, array in feeds.items():
+            self._check_one(specs[name], array, sizes)
 
     def _check_one(self, spec: InputSpec, array: np.ndarray, sizes: dict[str, int]) -> None:
         if array.dtype != np.dtype(spec.dtype):

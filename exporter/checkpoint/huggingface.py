@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.checkpoint.input_specs import choose_inputs, well_known
-from exporter.checkpoint.loaded import SHALLOW_PASSES, DepthPlan, LoadedModel, Source
+from exporter.checkpoint.loaded import DepthPlan, LoadedModel, Source
 from exporter.checkpoint.probing import record_probe
 from exporter.checkpoint.sharing_map import read_sharing_map
 from exporter.checkpoint.state_dicts import (
@@ -101,15 +101,15 @@ def _depth_plan(model: Any) -> DepthPlan | None:
     depth, groups = settings.num_hidden_layers, settings.num_hidden_groups
 
     @contextmanager
-    def shallow() -> Iterator[None]:
-        settings.num_hidden_layers = SHALLOW_PASSES * groups
+    def at(passes: int) -> Iterator[None]:
+        settings.num_hidden_layers = passes * groups
         try:
             yield
         finally:
             settings.num_hidden_layers = depth
 
     # The group of a layer, as AlbertTransformer computes it.
-    return DepthPlan.of([int(layer / (depth / groups)) for layer in range(depth)], shallow)
+    return DepthPlan.of([int(layer / (depth / groups)) for layer in range(depth)], at)
 
 
 def _choose(config: Mapping[str, Any], name: str) -> tuple[str, str]:

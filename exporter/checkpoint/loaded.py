@@ -15,9 +15,9 @@ from torch.export import ExportedProgram
 from exporter.checkpoint.sharing_map import SharingMap
 from exporter.inputs import ModelInputs
 
-__all__ = ["SHALLOW_PASSES", "DepthPlan", "LoadedModel", "Source"]
+__all__ = ["DepthPlan", "LoadedModel", "Source"]
 
-SHALLOW_PASSES = 2
+_SHALLOW = 2
 """Passes through a repeated block that show how one leads to the next."""
 
 
@@ -38,31 +38,34 @@ class Source:
 
 @dataclass(frozen=True)
 class DepthPlan:
-    """How to capture a deep model without paying for its depth.
+    """How to run and capture a deep model with another depth than its own.
 
     Args:
         depths: passes through each repeated block, in order, as the model really makes them.
-        shallow: a context in which the module makes :data:`SHALLOW_PASSES` through each.
+        at: gives a context in which the module makes so many passes through each.
     """
 
     depths: tuple[int, ...]
-    shallow: Callable[[], AbstractContextManager[None]]
+    at: Callable[[int], AbstractContextManager[None]]
+
+    @property
+    def capture_passes(self) -> int | None:
+        """Passes at which a capture shows all there is; ``None`` where that saves nothing."""
+        return _SHALLOW if min(self.depths) >= _SHALLOW < max(self.depths) else None
 
     @classmethod
     def of(
-        cls, blocks: Sequence[int], shallow: Callable[[], AbstractContextManager[None]]
+        cls, blocks: Sequence[int], at: Callable[[int], AbstractContextManager[None]]
     ) -> DepthPlan | None:
-        """Make a plan from the block that each layer uses, or none where it would not pay.
+        """Make a plan from the block that each layer uses.
 
         Args:
-            blocks: block used by each layer, such as ``0 0 0 1 1 1``: runs of one block,
-                each with a run of its own.
-            shallow: see the class.
+            blocks: block used by each layer, such as ``0 0 0 1 1 1``. There is no plan
+                where one block is used in several places.
+            at: see the class.
         """
         depths = tuple(len(list(run)) for _, run in groupby(blocks))
-        if len(depths) != len(set(blocks)) or min(depths) < SHALLOW_PASSES:
-            return None
-        return cls(depths, shallow) if max(depths) > SHALLOW_PASSES else None
+        return cls(depths, at) if len(depths) == len(set(blocks)) else None
 
 
 @dataclass
@@ -78,7 +81,7 @@ class LoadedModel:
         sharing: parameters and who shares them.
         scheme: sharing scheme in words: ``all``, ``grouped(3)``, ``none``, or ``unknown``.
         source: where it came from.
-        depth_plan: how to capture it shallowly, where that is possible.
+        depth_plan: how to give it another depth, where that is possible.
         program: the exported program, for a ``.pt2`` (``module`` is then its module).
         config: content for the artifact's ``config.json``.
         assets: further files for the artifact: name in the artifact → path.

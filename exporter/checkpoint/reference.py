@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from exporter.checkpoint.input_specs import choose_inputs, well_known
-from exporter.checkpoint.loaded import SHALLOW_PASSES, DepthPlan, LoadedModel, Source
+from exporter.checkpoint.loaded import DepthPlan, LoadedModel, Source
 from exporter.checkpoint.probing import record_probe
 from exporter.checkpoint.sharing_map import read_sharing_map
 from exporter.checkpoint.state_dicts import StateDict, check_dtypes, check_keys, strip_wrappers
@@ -67,12 +67,11 @@ def _depth_plan(module: SharedEncoder) -> DepthPlan | None:
     order = module.attention_order
 
     @contextmanager
-    def shallow() -> Iterator[None]:
-        short = sorted(set(order)) * SHALLOW_PASSES
-        module.attention_order = module.ffn_order = sorted(short)
+    def at(passes: int) -> Iterator[None]:
+        module.attention_order = module.ffn_order = sorted(sorted(set(order)) * passes)
         try:
             yield
         finally:
             module.attention_order = module.ffn_order = order
 
-    return DepthPlan.of(order, shallow)
+    return DepthPlan.of(order, at)

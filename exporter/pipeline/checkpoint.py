@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+
+import numpy as np
 
 from exporter.artifact import Artifact, check_destination
 from exporter.capture import capture
 from exporter.checkpoint import LoadedModel, load_checkpoint
+from exporter.inputs import Feeds
 from exporter.onnx_files import DEFAULT_OPSET
 from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
 from exporter.pipeline.finish import finish
 from exporter.pipeline.layout import DepthMismatchError, LaidOut, lay_out
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
-from exporter.source_model import source_runner
+from exporter.source_model import run_source, source_runner
 
 __all__ = ["export_checkpoint"]
 
@@ -50,6 +54,7 @@ def export_checkpoint(
         passes=graph.records,
         reference=source_runner(loaded),
         reference_name="PyTorch",
+        reference_at_depth=_depth_runner(loaded),
         inputs=loaded.inputs,
         source=asdict(loaded.source),
         scheme=loaded.scheme,
@@ -62,11 +67,23 @@ def export_checkpoint(
     return finish(prepared, destination, options, progress)
 
 
+def _depth_runner(loaded: LoadedModel) -> Callable[[Feeds, int], dict[str, np.ndarray]] | None:
+    plan = loaded.depth_plan
+    if plan is None:
+        return None
+
+    def run(feeds: Feeds, depth: int) -> dict[str, np.ndarray]:
+        with plan.at(depth):
+            return run_source(loaded, feeds)
+
+    return run
+
+
 def _make_graph(loaded: LoadedModel, options: ExportOptions, progress: Progress) -> LaidOut:
     plan = loaded.depth_plan
-    if options.dedupe and plan is not None:
+    if options.dedupe and plan is not None and plan.capture_passes is not None:
         try:
-            with plan.shallow():
+            with plan.at(plan.capture_passes):
                 return _capture_and_lay_out(loaded, options, progress, depths=plan.depths)
         except DepthMismatchError:
             progress("capturing every layer")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import onnx_ir as ir
 from exporter.accounting import count_nodes, file_bytes, stored_bytes
 from exporter.artifact import Artifact, StagedArtifact
 from exporter.errors import ArtifactError, ExportError, VerificationError
-from exporter.inputs import Feeds, ModelInputs, verification_cases
+from exporter.inputs import InputSpec, ModelInputs, verification_cases
 from exporter.manifest import ModelRecord, build_manifest
 from exporter.onnx_files import write_model
 from exporter.passes.fold_weight_transforms import FoldWeightTransformsPass
@@ -27,6 +27,9 @@ MODEL_PATH = "onnx/model.onnx"
 BASELINE_PATH = "baseline/model.onnx"
 BASELINE_SEED = 0
 
+DEPTH_INPUT = InputSpec("depth", "int64", (), optional=True)
+"""Number of passes through the layers, where that is an input; all of them by default."""
+
 
 def finish(
     prepared: Prepared, destination: Path, options: ExportOptions, progress: Progress
@@ -37,13 +40,13 @@ def finish(
         VerificationError: the graph does not compute what the source does.
         ArtifactError: ``destination`` cannot be written.
     """
-    model, inputs = prepared.model, prepared.inputs
+    model, inputs = prepared.model, _graph_inputs(prepared, options)
     baseline = _unshare(prepared.unrolled)
     with StagedArtifact(destination, replace=options.replace) as staged:
         _add_assets(staged, prepared)
         progress("writing and verifying the model")
         path = _write(staged, MODEL_PATH, model)
-        verification = verify_file(path, inputs, prepared.reference, options.atol)
+        verification = verify_file(path, inputs, prepared, options.atol)
         failed = verification.verdict.status == "failed"
         if failed and not options.keep_failed:
             raise VerificationError(_failure(verification))
@@ -72,24 +75,47 @@ def finish(
             inputs=inputs,
             outputs=[str(value.name) for value in model.graph.outputs],
             models=models,
-            notices=prepared.notices,
+            notices=[*prepared.notices, *_depth_notices(prepared, options)],
         )
         progress("committing the artifact")
         return staged.commit(manifest)
 
 
-def verify_file(
-    path: Path,
-    inputs: ModelInputs,
-    reference: Callable[[Feeds], Mapping[str, np.ndarray]],
-    atol: float,
-) -> Verification:
-    """Compare an ONNX file in onnxruntime with ``reference`` on the standard inputs."""
+def verify_file(path: Path, inputs: ModelInputs, prepared: Prepared, atol: float) -> Verification:
+    """Compare an ONNX file in onnxruntime with its source on the standard inputs.
+
+    A model of elastic depth is also compared at every depth up to its own, if the source
+    can run at other depths.
+    """
     session = CpuSession(path, inputs=inputs)
-    cases = verification_cases(inputs)
-    return judge(
-        tuple(compare(c.name, reference(c.feeds), session.run(c.feeds)) for c in cases), atol
-    )
+    cases = [
+        compare(case.name, prepared.reference(case.feeds), session.run(case.feeds))
+        for case in verification_cases(inputs)
+    ]
+    if DEPTH_INPUT in inputs.specs and prepared.reference_at_depth is not None:
+        feeds = inputs.draw({symbol: min(8, inputs.limit(symbol)) for symbol in inputs.symbols})
+        for depth in range(1, _own_depth(prepared) + 1):
+            reference = prepared.reference_at_depth(feeds, depth)
+            candidate = session.run(feeds | {DEPTH_INPUT.name: np.array(depth, np.int64)})
+            cases.append(compare(f"depth {depth}", reference, candidate))
+    return judge(tuple(cases), atol)
+
+
+def _graph_inputs(prepared: Prepared, options: ExportOptions) -> ModelInputs:
+    if not options.elastic_depth:
+        return prepared.inputs
+    return replace(prepared.inputs, specs=(*prepared.inputs.specs, DEPTH_INPUT))
+
+
+def _depth_notices(prepared: Prepared, options: ExportOptions) -> list[str]:
+    if not options.elastic_depth or prepared.reference_at_depth is not None:
+        return []
+    return ["the source cannot run at other depths than its own: only that one was compared"]
+
+
+def _own_depth(prepared: Prepared) -> int:
+    assert prepared.layout is not None
+    return int(prepared.layout.loops[0]["iterations"])
 
 
 def _unshare(model: ir.Model) -> ir.Model:

@@ -77,6 +77,8 @@ class Prepared:
         layout: which layout it has, and why; ``None`` where it was kept as it came.
         passes: what each pass did.
         reference: gives the source's outputs for feeds.
+        reference_at_depth: the same at another number of passes, for a model of elastic
+            depth; ``None`` where the source cannot change its depth.
         reference_name: what ran the source, for tables: ``PyTorch`` or ``the input file``.
         inputs: what source and graph take.
         source: name, kind and hash of the source.
@@ -99,6 +101,7 @@ class Prepared:
     scheme: str
     unique_bytes: int
     sharing: Mapping[str, Any]
+    reference_at_depth: Callable[[Feeds, int], Mapping[str, np.ndarray]] | None = None
     config: Mapping[str, Any] | None = None
     assets: Mapping[str, Path] = field(default_factory=dict)
     notices: Sequence[str] = ()
