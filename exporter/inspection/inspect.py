@@ -118,7 +118,10 @@ def _read(path: Path) -> ir.Model:
     try:
         model = read_model(path)
     except ir.serde.SerdeError as error:
-        raise CheckpointError(f"{path} is damaged: {error}; copy or download it again") from error
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise CheckpointError(f"{path} is damaged: {cause}; copy or download it again") from error
     # protobuf hands out bytes where a text is none, and whatever sorts or joins texts fails.
     for graph in iter_graphs(model):
         for node in graph:

@@ -86,7 +86,9 @@ def test_operations_in_bodies_are_missed_and_stacks_are_followed() -> None:
     model = build(
         """
         main (float[2,8] x) => (float[2,8] y) {
-            y = Loop(three, , x) <body = layer (int64 i, bool go, float[2,8] a) => (bool on, float[2,8] d) {
+            y = Loop(three, , x) <body = layer
+                (int64 i, bool go, float[2,8] a) => (bool on, float[2,8] d)
+            {
                 on = Identity(go)
                 own = Gather(stack, i)
                 b = MatMul(a, own)
@@ -123,7 +125,7 @@ def test_integers_behind_a_dequantization_and_integer_products_are_quantized() -
             {
                 "q": SQUARE.astype(np.int8),
                 "q2": SQUARE.astype(np.uint8),
-                "scale": np.float32(0.1).reshape(()),
+                "scale": np.array(0.1, np.float32),
             },
         )
     )
@@ -137,8 +139,8 @@ def test_integers_behind_a_dequantization_and_integer_products_are_quantized() -
 def test_products_of_activations_shape_lookups_and_vectors_are_no_weight_operations() -> None:
     found = reach(
         build(
-            "main (float[8,8] x, int64[2] i) => (float[8,8] y, int64[2] g, float[8] v, float[8,8] k)"
-            " { y = MatMul(x, x) g = Gather(sizes, i) v = MatMul(x, bias)"
+            "main (float[8,8] x, int64[2] i)"
+            " => (float[8,8] y, int64[2] g, float[8] v, float[8,8] k) { y = MatMul(x, x) g = Gather(sizes, i) v = MatMul(x, bias)"
             " c = MatMul(a, b) k = Add(x, c) }",
             {"sizes": np.arange(4), "bias": SQUARE[0], "a": SQUARE, "b": SQUARE},
         )
@@ -163,7 +165,6 @@ def test_every_table_of_a_fused_embedding_is_an_operation() -> None:
 
 
 def test_the_count_is_what_onnxruntimes_quantizer_reaches(tmp_path: Path) -> None:
-    """Five products: two of initializers, one behind Identity, one Transpose, one Gemm."""
     model = build(
         "main (float[2,8] x) => (float[2,8] y) {"
         " i = Identity(w) t = Transpose <perm = [1, 0]> (u)"
@@ -178,9 +179,7 @@ def test_the_count_is_what_onnxruntimes_quantizer_reaches(tmp_path: Path) -> Non
         },
     )
     ir.save(model, tmp_path / "float.onnx")
-    quantize_dynamic(
-        tmp_path / "float.onnx", tmp_path / "int8.onnx", weight_type=QuantType.QUInt8
-    )
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "int8.onnx", weight_type=QuantType.QUInt8)
     quantized = onnx.load(tmp_path / "int8.onnx")
     integer = [node for node in quantized.graph.node if node.op_type == "MatMulInteger"]
     assert reach(model).count("reached") == len(integer) == 3

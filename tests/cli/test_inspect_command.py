@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from click.testing import CliRunner, Result
+
+from exporter.artifact import Artifact
+from exporter.cli.main import main
+from tests.inspection.helpers import matrix
+from tests.passes.helpers import build
+
+
+@pytest.fixture
+def wasteful(tmp_path: Path) -> Path:
+    """A file with a table of 40,000 bytes in three copies, one of them transposed."""
+    table = matrix(100, 100)
+    model = build(
+        "main (int64[2] i) => (float[2,100] y) {"
+        " e = Gather(a, i) v = Identity(b) m = MatMul(e, v) y = MatMul(m, c) }",
+        {"a": table, "b": table, "c": np.ascontiguousarray(table.T)},
+    )
+    path = tmp_path / "slim.onnx"
+    ir.save(model, path)
+    return path
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(main, ["inspect", *map(str, arguments)])
+
+
+def test_the_first_lines_say_what_is_wasted_and_how_to_repair_it(wasteful: Path) -> None:
+    result = run(wasteful)
+    assert result.exit_code == 0
+    lines = result.stdout.splitlines()
+    assert lines[0] == "0.12 MB stored, 40,000 bytes unique: 80,000 bytes are copies."
+    assert lines[1] == f"Repair: albert-export {wasteful} --dedupe -o slim-onnx"
+    assert len(lines) < 25
+    size = f"{wasteful.stat().st_size:,}"
+    assert [line.split()[1] for line in lines[3:6]] == ["40,000", "120,000", size]
+    assert [line.split()[0] for line in lines[6:8]] == ["brotli", "gzip"]
+    (group,) = [line for line in lines if "transposed" in line]
+    assert group.split()[:5] == ["80,000", "3", "float", "[100,", "100]"]
+    assert "reaches 2 of 3 weight operations, 66.7 % of weight bytes" in result.stdout
+    assert "missed: 1 behind Identity" in result.stdout
+
+
+def test_a_file_without_waste_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    ir.save(build("main (float[2] x) => (float[2] y) { y = Neg(x) }", {"a": matrix(8, 8)}), path)
+    result = run(path, "--no-transfer")
+    assert result.stdout.startswith("256 bytes stored, each tensor once.\n")
+    assert "Repair" not in result.stdout
+    assert "brotli" not in result.stdout
+
+
+def test_long_lists_are_cut_to_a_screen_and_whole_in_json(tmp_path: Path) -> None:
+    weights = {f"{side}{n}": matrix(n + 1, n + 1) for n in range(14) for side in "ab"}
+    path = tmp_path / "many.onnx"
+    ir.save(build("main (float[2] x) => (float[2] y) { y = Neg(x) }", weights), path)
+    result = run(path, "--no-transfer")
+    assert "and 4 more groups (120 bytes); --json lists all" in result.stdout
+    (model,) = json.loads(run(path, "--no-transfer", "--json").stdout)["models"]
+    assert len(model["copies"]) == 14
+
+
+def test_json_is_the_library_s_record_and_the_gate(wasteful: Path) -> None:
+    record = json.loads(run(wasteful, "--json", "--no-transfer").stdout)
+    assert record["gate"] == {"status": "not run", "failures": []}
+    assert record["models"][0]["wasted_bytes"] == 80_000
+    assert record["models"][0]["transfer"] is None
+
+
+def test_copies_fail_the_shared_gate_and_still_print_the_report(wasteful: Path) -> None:
+    result = run(wasteful, "--require-shared", "--json", "--no-transfer")
+    assert result.exit_code == 1
+    record = json.loads(result.stdout)
+    assert record["gate"]["status"] == "failed"
+    assert "80,000 of 120,000 stored bytes are copies" in result.stderr
+    assert result.stderr.splitlines()[-1] == f"Error: {record['gate']['failures'][0]}"
+
+
+def test_the_size_gate_takes_units(wasteful: Path) -> None:
+    assert run(wasteful, "--no-transfer", "--max-bytes", "1MB").exit_code == 0
+    result = run(wasteful, "--no-transfer", "--max-bytes", "100_000")
+    assert result.exit_code == 1
+    assert "more than the 100,000 allowed" in result.stderr
+    result = run(wasteful, "--max-bytes", "twelve")
+    assert result.exit_code == 2
+    assert "'twelve' is no size; write 12000000" in result.stderr
+
+
+def test_an_artifact_shows_its_variants_side_by_side(artifact: Artifact) -> None:
+    result = run(artifact.folder, "--no-transfer", "--require-shared")
+    assert result.exit_code == 0, result.output
+    assert "its files have the hashes of its manifest" in result.stdout
+    rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.strip()}
+    assert rows["fp32"].endswith("passed")
+    assert rows["baseline"].rstrip().endswith("not run")
+    (loop,) = artifact.manifest["layout"]["loops"]
+    assert f"{loop['loop']}: {loop['iterations']} × " in rows["Rolled:"]
+
+
+def test_what_cannot_be_read_is_one_line_and_exit_code_1(tmp_path: Path) -> None:
+    result = run(tmp_path / "none.onnx")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].endswith(
+        "none.onnx cannot be read: No such file or directory"
+    )
+    assert result.stdout == ""
+    assert run().exit_code == 2
+
+
+def test_inspecting_imports_neither_torch_nor_onnxruntime(wasteful: Path) -> None:
+    script = (
+        "import sys; from exporter.cli.main import main;"
+        f"main(['inspect', {str(wasteful)!r}], standalone_mode=False);"
+        "heavy = {'torch', 'onnxruntime', 'transformers', 'onnxscript'} & set(sys.modules);"
+        "passes = [name for name in sys.modules if name.startswith('exporter.passes')];"
+        "sys.exit(f'{heavy} {passes}' if heavy or passes else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "80,000 bytes are copies" in done.stdout
