@@ -40,7 +40,8 @@ def load_checkpoint(
         CheckpointError: the path is none of these, is damaged, needs ``trust_pickle``, or
             holds weights that do not fit its configuration.
     """
-    path = path.absolute()  # so that '.' has a name
+    # So that '.' and '..' have a name; a link keeps its own.
+    path = path.absolute() if path.name not in ("", "..") else path.resolve()
     found = detect(path)
     if found.kind in ("huggingface", "reference_folder"):
         return _load_folder(path, inputs)

@@ -117,7 +117,7 @@ def _inspect_model(path: Path, record: Mapping[str, Any]) -> tuple[ModelInspecti
 def _read(path: Path) -> ir.Model:
     try:
         model = read_model(path)
-    except ir.serde.SerdeError as error:
+    except (ir.serde.SerdeError, TypeError, ValueError) as error:
         cause: BaseException = error
         while cause.__cause__ is not None:
             cause = cause.__cause__

@@ -127,7 +127,9 @@ def find_loops(model: ir.Model, labels: Mapping[ir.Graph, str]) -> tuple[RolledL
 
 def annotation_bytes(model: ir.Model) -> int:
     """Bytes of doc strings and metadata, such as the stack traces torch's exporter leaves."""
-    return sum(map(len, (text.encode() for text in _annotations(model))))
+    texts = _annotations(model)
+    # protobuf hands out bytes where a text is no valid UTF-8.
+    return sum(len(text if isinstance(text, bytes) else text.encode()) for text in texts)
 
 
 def _operator(node: ir.Node) -> str:
@@ -173,7 +175,7 @@ def _stacks(body: ir.Graph) -> Iterator[ir.Value]:
                 pending.append(node.outputs[0])
 
 
-def _annotations(model: ir.Model) -> Iterator[str]:
+def _annotations(model: ir.Model) -> Iterator[str | bytes]:
     yield from _texts(model)
     for graph in iter_graphs(model):
         yield from _texts(graph)
@@ -186,7 +188,7 @@ def _annotations(model: ir.Model) -> Iterator[str]:
             yield from _texts(value)
 
 
-def _texts(holder: ir.Model | ir.Graph | ir.Function | ir.Node | ir.Value) -> Iterator[str]:
+def _texts(holder: ir.Model | ir.Graph | ir.Node | ir.Value) -> Iterator[str | bytes]:
     if holder.doc_string:
         yield holder.doc_string
     for key, text in holder.metadata_props.items():

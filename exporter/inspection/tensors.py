@@ -81,28 +81,19 @@ def read_entries(
     """Yield every tensor with what is known of it without reading its content.
 
     Raises:
-        CheckpointError: a tensor without a data type, or of one that does not exist.
+        CheckpointError: a tensor without a data type.
     """
     places: set[tuple[str, int, int]] = set()
     for stored in iter_stored(model):
         tensor = stored.tensor
-        if not _has_dtype(tensor):
-            raise CheckpointError(
-                f"tensor {stored.name!r} has no data type that ONNX knows: the file is damaged"
-            )
+        if tensor.dtype == ir.DataType.UNDEFINED:
+            raise CheckpointError(f"tensor {stored.name!r} has no data type: the file is damaged")
         again = False
         if isinstance(tensor, ir.ExternalTensor):
             place = (str(tensor.path), tensor.offset or 0, tensor.nbytes)
             again = place in places
             places.add(place)
         yield _entry(stored, labels, 0 if again else tensor.nbytes), tensor
-
-
-def _has_dtype(tensor: ir.TensorProtocol) -> bool:
-    try:
-        return tensor.dtype != ir.DataType.UNDEFINED
-    except ValueError:
-        return False
 
 
 def _entry(stored: StoredTensor, labels: dict[ir.Graph, str], stored_bytes: int) -> TensorEntry:

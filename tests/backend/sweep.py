@@ -16,7 +16,7 @@ from exporter.pipeline.layout import LaidOut, lay_out
 from tests.backend.cases import Case
 from tests.backend.ort import Session, same_bits
 
-__all__ = ["LAYOUTS", "Unrunnable", "apply_recipe", "assert_unchanged", "passes_as_it_is"]
+__all__ = ["LAYOUTS", "Unrunnable", "apply_recipe", "outputs_as_it_is", "assert_unchanged", "passes_as_it_is"]
 
 LAYOUTS = ("auto", "unrolled")
 

@@ -202,7 +202,16 @@ def test_damaged_texts_and_types_are_errors_of_ours(tmp_path: Path) -> None:
     proto = ir.to_proto(build(text))
     proto.graph.node[0].attribute[0].t.data_type = 87
     path.write_bytes(proto.SerializeToString())
-    with pytest.raises(CheckpointError, match="tensor 'Constant/value' has no data type that ONNX"):
+    with pytest.raises(CheckpointError, match="is damaged: 87 is not a valid DataType"):
+        inspect_path(path)
+    proto.graph.node[0].attribute[0].t.data_type = 0
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(CheckpointError, match="is damaged: .* data type: UNDEFINED"):
+        inspect_path(path)
+    proto = ir.to_proto(build(TIED, WEIGHTS))
+    proto.graph.initializer[0].data_type = 0
+    path.write_bytes(proto.SerializeToString())
+    with pytest.raises(CheckpointError, match="tensor 't' has no data type"):
         inspect_path(path)
 
 

@@ -23,6 +23,8 @@ def test_the_result_of_every_layer_may_be_an_output() -> None:
     assert loop.outputs[0] is model.graph.outputs[3]
     assert [node.op_type for node in model.graph] == ["Loop", "Gather", "Gather", "Gather"]
     assert loop.outputs[1].shape == ir.Shape([4, "B", 4])
+    outputs = loop.attributes["body"].as_graph().outputs
+    assert len(set(outputs)) == len(outputs) == 3  # carried and scanned: two names for x
 
 
 def test_the_input_of_the_first_layer_may_be_an_output_too() -> None:

@@ -196,6 +196,19 @@ def test_a_carried_value_that_changes_its_size_is_refused_with_the_reason() -> N
     untouched(model, {"x0": np.ones((2, 4), np.float32)})
 
 
+def test_a_start_that_is_broadcast_by_the_first_layer_is_refused_with_the_reason() -> None:
+    layer = "a{i} = Add(x{p}, C)  h{i} = MatMul(a{i}, W)  x{i} = Relu(h{i})"
+    weights = {"W": matrix(0), "C": matrix(1)}
+    model = chain([layer] * 3, weights, inputs="float[1,4] x0", outputs="float[4,4] x3")
+    _, (run,), _ = attempt(model)
+    assert run.blocks == 2  # from the second layer on sizes stay
+    _, runs, (skipped,) = attempt(
+        chain([layer] * 2, weights, inputs="float[1,4] x0", outputs="float[4,4] x2")
+    )
+    assert runs == []
+    assert "x0 and x1 differ in type or shape" in skipped.reason
+
+
 def test_repeated_arithmetic_without_a_weight_needs_to_save_sixteen_nodes() -> None:
     layer = "a{i} = Add(x{p}, c)  x{i} = Mul(a{i}, c)"
     weights = {"c": vector(0)}

@@ -164,6 +164,37 @@ def test_groups_with_large_weights_of_their_own_and_small_ones_per_layer_split()
     assert [(run.blocks, run.stacked_bytes) for run in runs] == [(4, NORM_BYTES)] * 2
 
 
+def test_groups_split_where_a_larger_weight_is_common_to_all_layers() -> None:
+    wide = np.random.default_rng(7).standard_normal((4, 32)).astype(np.float32) / 8
+    weights = {"U": wide, "D": wide.T.copy(), "W": matrix(0), "V": matrix(1)}
+    weights |= {f"c{i}": vector(i) for i in range(1, 9)}
+    layer = "u{i} = MatMul(x{p}, U)  d{i} = MatMul(u{i}, D)  h{i} = MatMul(d{i}, W)  "
+    layer += "s{i} = Mul(h{i}, c{i})  x{i} = Add(s{i}, x{p})"
+    layers = [layer] * 4 + [layer.replace("W", "V")] * 4
+    _, runs, _ = attempt(chain(layers, weights), limit=ROOM - 1)
+    assert [(run.blocks, run.stacked_bytes) for run in runs] == [(4, NORM_BYTES)] * 2
+
+
+def test_alternating_constants_make_a_longer_block_rather_than_a_stack() -> None:
+    layers = [SCALED.replace("c{i}", name) for name in ("a", "b") * 3]
+    weights = {"W": matrix(0), "a": vector(0), "b": vector(1)}
+    _, (run,), _ = attempt(chain(layers, weights), limit=ROOM)
+    assert (run.blocks, run.nodes_per_block, run.stacks) == (3, 6, ())
+
+
+def test_stacked_shapes_that_change_sizes_inside_a_layer_are_refused() -> None:
+    layer = (
+        "h{i} = MatMul(x{p}, W)  r{i} = Reshape(h{i}, shape{i})  g{i} = Relu(r{i})  "
+        "b{i} = Reshape(g{i}, back)  x{i} = Add(b{i}, x{p})"
+    )
+    weights = {"W": matrix(0), "back": np.array([2, 4])}
+    weights |= {"shape1": np.array([4, 2]), "shape2": np.array([1, 8])}
+    model = chain([layer] * 2, weights, inputs="float[2,4] x0", outputs="float[2,4] x2")
+    _, runs, (skipped,) = attempt(model, limit=ROOM)
+    assert runs == []
+    assert "another type or shape" in skipped.reason
+
+
 @pytest.mark.parametrize("limit", [None, ROOM * 4])
 def test_groups_that_are_exactly_alike_are_never_merged_by_a_stack(limit: int | None) -> None:
     weights = {"W": matrix(0), "V": matrix(1), "c": vector(0)}

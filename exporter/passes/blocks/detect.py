@@ -260,28 +260,32 @@ def _roll_along(
     taken: set[ir.Node] = set()
     start = 0
     while start + 1 < len(anchors):
-        end, result = start + 1, None
+        end = start + 1
         while end + 1 < len(anchors) and levels_match(index, anchors[end - 1 : end + 2], same):
             end += 1
         if end - start == 1 and len(anchors) > 3:
             # Two blocks alone have something in common that no third one has: a shorter chain.
             start = end
             continue
-        # The first block may lack its start, the last one its end.
-        for first, last in ((start, end), (start + 1, end), (start, end - 1)):
-            if last - first < 1:
-                continue
-            result = _realize(index, anchors[first : last + 1], same, annotations, policy)
-            if isinstance(result, Refusal):
-                found.refusals.append(result)
-            elif result is not None:
-                nodes = {node for block in result.blocks for node in block}
-                if not nodes & taken:
-                    found.runs.append(result)
-                    taken |= nodes
-            if result is not None:
-                break
-        start = end if result is None else last + 1
+        # The last block may lack its end, or the first one its start.
+        results = {
+            (start, end): _realize(index, anchors[start : end + 1], same, annotations, policy)
+        }
+        if end - start > 1 and not isinstance(results[start, end], BlockRun):
+            for first, last in ((start, end - 1), (start + 1, end)):
+                part = anchors[first : last + 1]
+                results[first, last] = _realize(index, part, same, annotations, policy)
+        runs = {place: run for place, run in results.items() if isinstance(run, BlockRun)}
+        if not runs:
+            found.refusals += [r for r in results.values() if isinstance(r, Refusal)][:1]
+            start = end
+            continue
+        (_, last), run = min(runs.items(), key=lambda item: len(item[1].carried))
+        nodes = {node for block in run.blocks for node in block}
+        if not nodes & taken:
+            found.runs.append(run)
+            taken |= nodes
+        start = last + 1
     return found
 
 
