@@ -180,7 +180,7 @@ class StagedArtifact:
             self._move_into_place()
         except OSError as error:
             raise ArtifactError(f"cannot write {self.destination}: {error.strerror}") from error
-        return Artifact(self.destination, complete)
+        return Artifact(self.destination, json.loads(json.dumps(complete)))  # as a reader sees it
 
     def _move_into_place(self) -> None:
         target = self.destination.resolve()

@@ -19,7 +19,7 @@ from exporter.inputs import InputSpec, ModelInputs, Role
 from exporter.json_files import read_json
 from exporter.onnx_files import external_files, read_model
 
-__all__ = ["LoadedGraph", "find_graph_file", "load_graph"]
+__all__ = ["LoadedGraph", "find_graph_file", "load_graph", "modernize"]
 
 _FIRST_IR_WITH_CONSTANTS = 4
 _PLACES = ("model.onnx", "onnx/model.onnx")
@@ -74,19 +74,10 @@ def load_graph(path: Path, *, inputs: Sequence[str] = ()) -> LoadedGraph:
     """
     path = path.absolute()
     model = read_model(path)
-    overridable = [v.name for v in model.graph.inputs if v.is_initializer()]
+    notices = modernize(model)
     folder = path.parent.parent if path.parent.name == "onnx" else path.parent
-    assets, notices = find_tokenizer_files(folder)
+    assets, missing = find_tokenizer_files(folder)
     config = folder / "config.json"
-    if overridable and model.ir_version < _FIRST_IR_WITH_CONSTANTS:
-        # Before, every weight had to be listed as an input; nobody meant to override them.
-        RemoveInitializersFromInputsPass()(model)
-        model.ir_version = _FIRST_IR_WITH_CONSTANTS
-    elif overridable:
-        notices.append(
-            f"{len(overridable)} weights are inputs that callers may override, and stay so: "
-            "they are not shared or folded"
-        )
     return LoadedGraph(
         model=model,
         path=path,
@@ -94,8 +85,29 @@ def load_graph(path: Path, *, inputs: Sequence[str] = ()) -> LoadedGraph:
         sha256=hash_files([path, *external_files(model)]),
         config=read_json(config) if config.is_file() else None,
         assets=assets,
-        notices=notices,
+        notices=[*missing, *notices],
     )
+
+
+def modernize(model: ir.Model) -> list[str]:
+    """Let ``model`` hold weights that are no inputs, as passes expect and as they make.
+
+    Before version 4 of the format every weight had to be listed as an input, though nobody
+    meant to override it; such models become version 4. In later ones it is a choice, and kept.
+
+    Returns:
+        What the person should know.
+    """
+    if model.ir_version < _FIRST_IR_WITH_CONSTANTS:
+        RemoveInitializersFromInputsPass()(model)
+        model.ir_version = _FIRST_IR_WITH_CONSTANTS
+    overridable = sum(value.is_initializer() for value in model.graph.inputs)
+    if not overridable:
+        return []
+    return [
+        f"{overridable} weights are inputs that callers may override, and stay so: "
+        "they are not shared or folded"
+    ]
 
 
 def _graph_inputs(graph: ir.Graph) -> ModelInputs:

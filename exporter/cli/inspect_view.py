@@ -98,7 +98,7 @@ def _print_sizes(console: Console, model: ModelInspection) -> None:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(style="dim")
     unused = f", {model.unused_bytes:,} of them read by nothing" if model.unused_bytes else ""
-    notes = f", {model.annotation_bytes:,} of them metadata and doc strings"
+    notes = f", {model.annotation_bytes:,} of them metadata"
     table.add_row("unique", f"{model.unique_bytes:,}", _clipped("bytes of distinct tensors"))
     stored = _clipped(f"bytes of {model.tensors} tensors{unused}")
     table.add_row("stored", f"{model.stored_bytes:,}", stored)

@@ -14,7 +14,8 @@ from exporter.accounting import iter_graphs
 from exporter.artifact import MANIFEST_NAME, Artifact
 from exporter.errors import CheckpointError
 from exporter.inspection.duplicates import find_copies
-from exporter.inspection.quantizability import QuantizerReach, find_weight_operations
+from exporter.inspection.quantizability import find_weight_operations
+from exporter.inspection.reach import QuantizerReach
 from exporter.inspection.report import Inspection, ModelInspection, allowed_waste_bytes
 from exporter.inspection.structure import (
     annotation_bytes,

@@ -7,18 +7,15 @@ or a ``Transpose`` is not seen, and nobody says so.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
 
 import onnx_ir as ir
 
+from exporter.inspection.reach import QuantizerReach, Status, WeightOperation
 from exporter.inspection.tensors import VIEWS
 
-__all__ = ["QuantizerReach", "WeightOperation", "find_weight_operations"]
-
-Status = Literal["reached", "missed", "quantized"]
+__all__ = ["find_weight_operations"]
 
 _WEIGHT_INPUTS: dict[tuple[str, str], tuple[int, ...]] = {
     ("", "MatMul"): (1, 0),
@@ -35,100 +32,9 @@ _WEIGHT_INPUTS: dict[tuple[str, str], tuple[int, ...]] = {
     ("com.microsoft", "MatMulNBits"): (1,),
     ("com.microsoft", "QAttention"): (1,),
 }
-"""Inputs where weights are. Of a product the first that is a weight counts; of an embedding
-operator each is a weight operation."""
+"""Inputs where weights are; of an embedding operator each is a weight operation."""
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "FusedMatMul"})
-
-
-@dataclass(frozen=True)
-class WeightOperation:
-    """One operation that reads a weight: a stored tensor of two dimensions or more.
-
-    Args:
-        name: the node's.
-        operator: such as ``MatMul``, ``com.microsoft.Attention``.
-        graph: where the node is.
-        weights: names of the stored tensors that the weight is made of.
-        weight_bytes: their bytes.
-        status: ``quantized`` already, ``reached`` or ``missed`` by a quantizer.
-        reason: why it is missed.
-        hidden: it is missed because of how the weight is written (behind aliases, in
-            a ``Constant``), which de-duplication repairs.
-    """
-
-    name: str
-    operator: str
-    graph: str
-    weights: tuple[str, ...]
-    weight_bytes: int
-    status: Status
-    reason: str | None
-    hidden: bool
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {
-            "name": self.name,
-            "operator": self.operator,
-            "graph": self.graph,
-            "weights": list(self.weights),
-            "weight_bytes": self.weight_bytes,
-            "reason": self.reason,
-        }
-
-
-@dataclass(frozen=True)
-class QuantizerReach:
-    """What a quantizer would reach.
-
-    Args:
-        operations: every operation that reads a weight.
-        weight_bytes: bytes of all weights, each tensor once.
-        reached_bytes: of those whose every operation is reached; of others a float copy
-            would stay.
-        quantized_bytes: of those that are quantized already.
-    """
-
-    operations: tuple[WeightOperation, ...]
-    weight_bytes: int
-    reached_bytes: int
-    quantized_bytes: int
-
-    def count(self, status: Status) -> int:
-        """Return the number of operations of this status."""
-        return sum(operation.status == status for operation in self.operations)
-
-    @property
-    def missed(self) -> tuple[WeightOperation, ...]:
-        """The operations a quantizer would miss."""
-        return tuple(o for o in self.operations if o.status == "missed")
-
-    @property
-    def reasons(self) -> dict[str, int]:
-        """How many operations are missed for which reason, the commonest first."""
-        counts = Counter(str(operation.reason) for operation in self.missed)
-        return dict(counts.most_common())
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        by_operator: dict[str, dict[str, int]] = {}
-        for operation in self.operations:
-            counts = by_operator.setdefault(
-                operation.operator, {"reached": 0, "missed": 0, "quantized": 0}
-            )
-            counts[operation.status] += 1
-        return {
-            "operations": len(self.operations),
-            "reached_operations": self.count("reached"),
-            "quantized_operations": self.count("quantized"),
-            "weight_bytes": self.weight_bytes,
-            "reached_bytes": self.reached_bytes,
-            "quantized_bytes": self.quantized_bytes,
-            "by_operator": dict(sorted(by_operator.items())),
-            "missed_reasons": self.reasons,
-            "missed": [operation.to_dict() for operation in self.missed],
-        }
 
 
 @dataclass(frozen=True)
@@ -205,8 +111,6 @@ class _Walk:
             if all(other in self._sources for other in others):
                 return  # a constant, not an operation on a weight
             self._add(node, index, value, source, weights)
-            if node.op_type in _PRODUCTS:
-                return
 
     def _add(
         self,

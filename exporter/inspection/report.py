@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from exporter.inspection.duplicates import CopyGroup
-from exporter.inspection.quantizability import QuantizerReach
+from exporter.inspection.reach import QuantizerReach
 from exporter.inspection.structure import OperatorCount, RolledLoop
 from exporter.inspection.transfer import TransferBytes
 

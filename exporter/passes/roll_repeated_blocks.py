@@ -10,9 +10,10 @@ from exporter.accounting import stored_bytes
 from exporter.errors import PassError
 from exporter.passes.blocks.annotations import Annotations
 from exporter.passes.blocks.body import build_loop
-from exporter.passes.blocks.detect import Refusal, RollPolicy, find_runs
+from exporter.passes.blocks.detect import find_runs
 from exporter.passes.blocks.graph_index import GraphIndex
 from exporter.passes.blocks.node_names import NodeNames
+from exporter.passes.blocks.policy import Refusal, RollPolicy
 from exporter.passes.blocks.verify import BlockRun
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names
@@ -93,6 +94,8 @@ class RollRepeatedBlocksPass(ReportingPass):
     - carried values whose types or fixed sizes change, or whose type is not known;
     - values needed outside whose shape is not known to be one in all blocks;
     - random operators, and operators with inner graphs;
+    - some layers, the first or every second, of a chain in which a value that one layer gives
+      on is first needed two layers later;
     - runs without a weight (a constant, or something made of one, with two dimensions or more)
       that save fewer than 16 nodes, and any run that a loop would not make smaller;
     - graphs inside nodes, and functions.

@@ -17,8 +17,8 @@ _IR_WITH_CONSTANTS = 4
 _OPSET = 17
 """For cases that import none but another domain's."""
 
-_DEPTH = 4
-_DEPTH_WITHOUT_WEIGHTS = 20
+_DEPTH = 3
+_DEPTH_WITHOUT_WEIGHTS = 18
 
 
 def frozen_twice(case: Case) -> onnx.ModelProto | None:
@@ -46,10 +46,14 @@ def frozen_twice(case: Case) -> onnx.ModelProto | None:
             weights += tensors
         else:
             nodes += [_constant(tensor) for tensor in tensors]
+        inner = {info.name: f"{info.name}_inner" for info in graph.output}
+        for node in graph.node:
+            for field in (node.input, node.output):
+                field[:] = [inner.get(name, name) for name in field]
         nodes += graph.node
-        for info in graph.output:
-            _rename_output(graph.node, nodes, info)
-            outputs.append(info)
+        # Behind an Identity, so that what gives an output may be merged all the same.
+        nodes += [helper.make_node("Identity", [one], [name]) for name, one in inner.items()]
+        outputs += graph.output
     return _model(case.proto, nodes, weights, [], outputs)
 
 
@@ -67,7 +71,9 @@ def stacked(case: Case) -> onnx.ModelProto | None:
     if link is None or not _takes_tensors(case):
         return None
     entry, exit_ = link
-    depth = _DEPTH if len(case.feeds[0]) > 1 else _DEPTH_WITHOUT_WEIGHTS
+    # Without weights, only what saves many nodes is rolled.
+    few = len(case.feeds[0]) == 1 and len(case.proto.graph.node) < _DEPTH_WITHOUT_WEIGHTS
+    depth = _DEPTH_WITHOUT_WEIGHTS if few else _DEPTH
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []
     before = entry.name
@@ -114,18 +120,6 @@ def _tensors(values: dict[str, Any]) -> Iterator[onnx.TensorProto]:
 
 def _constant(tensor: onnx.TensorProto) -> onnx.NodeProto:
     return helper.make_node("Constant", [], [tensor.name], value=tensor)
-
-
-def _rename_output(
-    own: Any, nodes: list[onnx.NodeProto], info: onnx.ValueInfoProto
-) -> None:
-    """Put an ``Identity`` before an output, so that what gives it may be merged."""
-    inner = f"{info.name}_inner"
-    for node in own:
-        for field in (node.input, node.output):
-            field[:] = [inner if name == info.name else name for name in field]
-    nodes[-len(own) :] = own
-    nodes.append(helper.make_node("Identity", [inner], [info.name]))
 
 
 def _model(

@@ -9,7 +9,8 @@ import onnx_ir as ir
 
 from exporter.inspection import CopyGroup, ModelInspection, inspect_path
 from exporter.inspection.duplicates import find_copies
-from exporter.inspection.quantizability import QuantizerReach, find_weight_operations
+from exporter.inspection.quantizability import find_weight_operations
+from exporter.inspection.reach import QuantizerReach
 from exporter.inspection.tensors import graph_labels, read_entries
 
 __all__ = ["copies", "inspect_model", "matrix", "names", "reach"]

@@ -163,6 +163,17 @@ def test_a_tensor_that_is_also_read_as_it_is_is_not_behind_an_alias() -> None:
     assert [member.entry.uses for member in group.members] == [1, 2]
 
 
+def test_a_graph_output_is_not_behind_an_alias() -> None:
+    same = matrix(8, 8)
+    model = build(
+        "main (float[2,8] x) => (float[2,8] y) { i = Identity(b) y = MatMul(x, i) }",
+        {"a": same, "b": same},
+    )
+    model.graph.outputs.append(model.graph.initializers["b"])
+    (group,) = copies(model)
+    assert [(m.entry.behind, m.entry.uses) for m in group.members] == [((), 0), ((), 2)]
+
+
 def test_copies_in_branches_loops_and_functions_say_where_they_are() -> None:
     model = build("""
         <ir_version: 10, opset_import: ["" : 20, "own" : 1]>

@@ -206,7 +206,7 @@ def test_damaged_texts_and_types_are_errors_of_ours(tmp_path: Path) -> None:
         inspect_path(path)
     proto.graph.node[0].attribute[0].t.data_type = 0
     path.write_bytes(proto.SerializeToString())
-    with pytest.raises(CheckpointError, match="is damaged: .* data type: UNDEFINED"):
+    with pytest.raises(CheckpointError, match=r"is damaged: .* data type: UNDEFINED"):
         inspect_path(path)
     proto = ir.to_proto(build(TIED, WEIGHTS))
     proto.graph.initializer[0].data_type = 0

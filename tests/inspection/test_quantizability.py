@@ -140,10 +140,10 @@ def test_products_of_activations_shape_lookups_and_vectors_are_no_weight_operati
     found = reach(
         build(
             "main (float[8,8] x, int64[2] i)"
-            " => (float[8,8] y, int64[2] g, float[8] v, float[8,8] k) {"
+            " => (float[8,8] y, int64[2,2] g, float[8] v, float[8,8] k) {"
             " y = MatMul(x, x) g = Gather(sizes, i) v = MatMul(x, bias)"
             " c = MatMul(a, b) k = Add(x, c) }",
-            {"sizes": np.arange(4), "bias": SQUARE[0], "a": SQUARE, "b": SQUARE},
+            {"sizes": np.arange(8).reshape(4, 2), "bias": SQUARE[0], "a": SQUARE, "b": SQUARE},
         )
     )
     assert found.operations == ()

@@ -6,8 +6,9 @@ import numpy as np
 import onnx_ir as ir
 
 from exporter.passes.blocks.annotations import Annotations
-from exporter.passes.blocks.detect import RollPolicy, find_runs
+from exporter.passes.blocks.detect import find_runs
 from exporter.passes.blocks.graph_index import GraphIndex
+from exporter.passes.blocks.policy import RollPolicy
 from exporter.passes.blocks.verify import BlockRun, Carried, Inner, Outer, verify_blocks
 from tests.passes.roll_graphs import LAYER, chain, matrix
 

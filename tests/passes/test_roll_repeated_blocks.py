@@ -196,6 +196,14 @@ def test_a_carried_value_that_changes_its_size_is_refused_with_the_reason() -> N
     untouched(model, {"x0": np.ones((2, 4), np.float32)})
 
 
+def test_layers_whose_values_are_first_needed_two_layers_later_roll_in_part() -> None:
+    layer = "h{i} = MatMul(x{p}, W)  m{i} = Mul(h{i}, x{p})  x{i} = Add(h{i}, m{p})"
+    model = chain([layer] * 5, {"W": matrix(0), "m0": np.zeros((1, 4), np.float32)})
+    result = rolled(model)
+    assert len(loops(result)) == 1
+    assert node_count(result) < node_count(model)
+
+
 def test_a_start_that_is_broadcast_by_the_first_layer_is_refused_with_the_reason() -> None:
     layer = "a{i} = Add(x{p}, C)  h{i} = MatMul(a{i}, W)  x{i} = Relu(h{i})"
     weights = {"W": matrix(0), "C": matrix(1)}
@@ -266,6 +274,21 @@ def test_the_shortest_block_that_covers_the_run_is_taken() -> None:
     assert node_count(model) == 2 + 6
     model = rolled(chain([LAYER, LAYER, other] * 3, weights))
     assert node_count(model) == 2 + 9
+
+
+def test_alternating_layers_that_share_one_weight_roll_from_the_first_on() -> None:
+    soft = LAYER.replace("Relu", "Tanh")
+    model = chain([LAYER, soft] * 3, before="z = MatMul(x, W)  x0 = Neg(z)", inputs="float[B,4] x")
+    result = rolled(model, {"x": FEEDS[1]["x0"]})
+    assert [node.op_type for node in result.graph] == ["MatMul", "Neg", "Loop"]
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_what_layers_share_may_be_computed_after_the_first_weight(count: int) -> None:
+    layer = LAYER.replace("Relu(h{i})", "Mul(h{i}, m)")
+    model = chain([layer] * count, before="m = Neg(o)", inputs="float[B,4] x0, float[4] o")
+    result = rolled(model, {**FEEDS[1], "o": vector(1)})
+    assert [node.op_type for node in result.graph] == ["Neg", "Loop"]
 
 
 def test_groups_with_weights_of_their_own_become_a_loop_each() -> None:

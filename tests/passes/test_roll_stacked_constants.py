@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from exporter.passes.blocks.detect import DEFAULT_STACKED_BYTES, RollPolicy
+from exporter.passes.blocks.policy import DEFAULT_STACKED_BYTES, RollPolicy
 from exporter.passes.roll_repeated_blocks import RollRepeatedBlocksPass
 from tests.passes.helpers import assert_pass_preserves, stored_bytes
 from tests.passes.roll_graphs import FEEDS, attempt, chain, loops, matrix, vector

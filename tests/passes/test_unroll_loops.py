@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import onnx_ir as ir
@@ -27,7 +28,7 @@ LOOP = """main (float[B,4] x0) => (float[B,4] y{more}) {{
 }}"""
 
 
-def by_hand(**parts: str) -> ir.Model:
+def by_hand(constants: Mapping[str, np.ndarray] | None = None, **parts: str) -> ir.Model:
     values = {
         "more": "",
         "before": "",
@@ -122,6 +123,24 @@ def test_a_stack_that_something_outside_needs_stays_whole() -> None:
     result = unrolled(by_hand(inside=inside, after="z = Neg(stack)", more=", float[4,4] z"))
     assert op_types(result).count("Gather") == 3
     assert set(result.graph.initializers) == {"W", "stack", "i_0", "i_1", "i_2"}
+
+
+@pytest.mark.parametrize(
+    ("table", "height", "gathers"),
+    [
+        ([0, 1, 1], 2, 0),  # the rows of a stack of two
+        ([0, 1, 1], 4, 3),  # data: most rows of the larger table would be lost
+        ([0, 1, 2], 3, 3),  # data: all different, as the steps of a step embedding
+        ([0, 2, 2], 3, 3),  # data: row 1 would be lost
+    ],
+)
+def test_a_table_of_rows_is_told_from_numbers_that_are_data(
+    table: list[int], height: int, gathers: int
+) -> None:
+    inside = "t = Gather(table, i)  row = Gather(stack, t)  x_out = Add(h, row)"
+    rows = {"table": np.array(table), "stack": matrix(1)[:height]}
+    result = unrolled(by_hand(rows, inside=inside))
+    assert op_types(result).count("Gather") == gathers
 
 
 def test_a_scan_output_as_a_whole_is_concatenated() -> None:

@@ -55,7 +55,7 @@ class Annotations:
             shape = None if inferred is None else inferred.shape
         if shape is None:
             return None
-        return tuple(dim if isinstance(dim, int) else _symbol(dim.value) for dim in shape)
+        return tuple(dim if isinstance(dim, int) else dim.value for dim in shape)
 
     def compatible(self, values: Sequence[ir.Value]) -> bool:
         """Whether nothing known of ``values`` contradicts one type, rank and fixed sizes."""
@@ -79,8 +79,3 @@ class Annotations:
             return None
         axes = (set(axis) for axis in zip(*known, strict=True))
         return tuple(axis.pop() if len(axis) == 1 else None for axis in axes)
-
-
-def _symbol(name: str | None) -> str | None:
-    # Shape inference numbers what it cannot name; such a name says nothing about equality.
-    return None if name is None or name.startswith("unk__") else name

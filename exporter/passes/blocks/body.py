@@ -69,7 +69,11 @@ class _LoopBuilder:
         used = dict.fromkeys(v for node in self.nodes for v in node.inputs if v is not None)
         self._annotate_first_block()
         iteration = _value(self.names.fresh("iteration"), ir.DataType.INT64, ())
-        carried = [self._carried_input(entry) for entry in run.carried]
+        initials = self._initials()
+        carried = [
+            self._carried_input(entry, initial)
+            for entry, initial in zip(run.carried, initials, strict=True)
+        ]
         stacks = StackBuilder(self.index, self.names, self.node_names, iteration)
         current = [stacks.add(values) for values in run.stacked]
 
@@ -90,7 +94,7 @@ class _LoopBuilder:
         loop = ir.Node(
             "",
             "Loop",
-            [trip_count, None, *(entry.initial for entry in run.carried)],
+            [trip_count, None, *initials],
             [ir.AttrGraph("body", body)],
             outputs=[*finals, *scans],
             name=self.node_names.fresh("rolled_blocks"),
@@ -115,10 +119,22 @@ class _LoopBuilder:
                 value.type = next((t for t in known if t is not None), None)
                 value.shape = _shape(self.annotations.common_dims(values))
 
-    def _carried_input(self, entry: CarriedValue) -> ir.Value:
+    def _initials(self) -> list[ir.Value]:
+        """Read from the first block what it takes now.
+
+        Another run, rolled since this one was found, may have replaced what it took then.
+        """
+        initials = {}
+        for node, sources in zip(self.run.blocks[0], self.run.sources, strict=True):
+            for value, source in zip(node.inputs, sources, strict=True):
+                if isinstance(source, Carried) and value is not None:
+                    initials[source.number] = value
+        return [initials[number] for number in range(len(self.run.carried))]
+
+    def _carried_input(self, entry: CarriedValue, initial: ir.Value) -> ir.Value:
         out = self.run.produced(entry.column, entry.output, 0)
         result = ir.Value(name=self.names.fresh(f"{out.name}_in"), type=out.type)
-        result.shape = _shape(self.annotations.common_dims([entry.initial, out]))
+        result.shape = _shape(self.annotations.common_dims([initial, out]))
         return result
 
     def _finals(self) -> list[ir.Value]:

@@ -10,45 +10,16 @@ from itertools import islice, pairwise
 import onnx_ir as ir
 
 from exporter.passes.blocks.annotations import Annotations
-from exporter.passes.blocks.constants import constant_tensor
 from exporter.passes.blocks.graph_index import GraphIndex
-from exporter.passes.blocks.grow import SameConstant, levels_match, propose_blocks
+from exporter.passes.blocks.grow import propose_blocks
+from exporter.passes.blocks.levels import SameConstant, levels_match
+from exporter.passes.blocks.policy import Refusal, RollPolicy, judge, pays_off
 from exporter.passes.blocks.verify import BlockRun, Conflict, verify_blocks
 
-__all__ = ["DEFAULT_STACKED_BYTES", "Detection", "Refusal", "RollPolicy", "find_runs"]
-
-DEFAULT_STACKED_BYTES = 1 << 20
+__all__ = ["Detection", "find_runs"]
 
 _LARGEST_PERIOD = 8
 _CUTS_TRIED = 8
-_MINIMUM_WEIGHTLESS_SAVING = 16
-
-
-@dataclass(frozen=True)
-class RollPolicy:
-    """Which runs are worth a loop.
-
-    Args:
-        max_stacked_bytes: most bytes per block of constants that differ between blocks. None
-            stands for 1 MiB, and no more than a third of the bytes that the blocks share: a
-            run where most differs is no shared layer.
-    """
-
-    max_stacked_bytes: int | None = None
-
-    def limit_bytes(self, shared_bytes: int) -> int:
-        """Return the limit for blocks that share ``shared_bytes``."""
-        if self.max_stacked_bytes is not None:
-            return self.max_stacked_bytes
-        return min(DEFAULT_STACKED_BYTES, shared_bytes // 3)
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """A run that was found but stays as it is."""
-
-    run: BlockRun
-    reason: str
 
 
 @dataclass
@@ -268,9 +239,8 @@ def _roll_along(
             start = end
             continue
         # The last block may lack its end, or the first one its start.
-        results = {
-            (start, end): _realize(index, anchors[start : end + 1], same, annotations, policy)
-        }
+        whole = anchors[start : end + 1]
+        results = {(start, end): _realize(index, whole, same, annotations, policy)}
         if end - start > 1 and not isinstance(results[start, end], BlockRun):
             for first, last in ((start, end - 1), (start + 1, end)):
                 part = anchors[first : last + 1]
@@ -300,54 +270,8 @@ def _realize(
     for blocks in islice(propose_blocks(index, anchors, same), _CUTS_TRIED):
         result = verify_blocks(index, blocks, annotations)
         if isinstance(result, BlockRun):
-            return _judge(result, policy)
-        if isinstance(result, Conflict) and refusal is None and _pays_off(result.run):
+            return judge(result, policy)
+        if isinstance(result, Conflict) and refusal is None and pays_off(result.run):
             text = f"{result.run.count} blocks of {result.run.width} nodes: {result.reason}"
             refusal = Refusal(result.run, text)
     return refusal
-
-
-def _judge(run: BlockRun, policy: RollPolicy) -> BlockRun | Refusal | None:
-    if not _pays_off(run):
-        return None
-    limit = policy.limit_bytes(run.shared_bytes)
-    if run.stacked_bytes > limit:
-        return Refusal(run, _over_limit(run, limit))
-    return run
-
-
-def _pays_off(run: BlockRun) -> bool:
-    loop = 2 + len(run.stacked) + sum(len(tap.blocks) for tap in run.taps)  # nodes it adds
-    saved = (run.count - 1) * run.width - loop
-    return saved >= (1 if _has_weight(run) else _MINIMUM_WEIGHTLESS_SAVING)
-
-
-def _over_limit(run: BlockRun, limit: int) -> str:
-    largest = max(run.stacked, key=lambda values: _tensor_bytes(values[0]))
-    return (
-        f"{run.count} blocks of {run.width} nodes differ in {len(run.stacked)} tensors, "
-        f"{run.stacked_bytes:,} bytes per iteration, limit {limit:,}; "
-        f"the largest is {largest[0].name} ({_tensor_bytes(largest[0]):,} bytes)"
-    )
-
-
-def _tensor_bytes(value: ir.Value) -> int:
-    tensor = constant_tensor(value)
-    return 0 if tensor is None else tensor.nbytes
-
-
-def _has_weight(run: BlockRun) -> bool:
-    """Whether blocks share a matrix: a constant, or a value made of constants alone, with
-    two dimensions or more."""
-    return any(_is_weight(value) for value in run.shared)
-
-
-def _is_weight(value: ir.Value) -> bool:
-    while (tensor := constant_tensor(value)) is None:
-        node = value.producer()
-        if node is None or not node.inputs or node.inputs[0] is None:
-            return False
-        if any(v is not None and constant_tensor(v) is None for v in node.inputs[1:]):
-            return False
-        value = node.inputs[0]
-    return sum(size != 1 for size in tuple(tensor.numpy().shape)) >= 2

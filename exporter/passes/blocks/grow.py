@@ -12,149 +12,14 @@ Everything here proposes; ``verify`` decides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
 import onnx_ir as ir
 
 from exporter.passes.blocks.graph_index import GraphIndex
+from exporter.passes.blocks.levels import Edge, Levels, SameConstant
 
-__all__ = ["SameConstant", "levels_match", "propose_blocks"]
-
-SameConstant = Callable[[ir.Value, ir.Value], bool]
-"""Whether two constants may stand at one position of two blocks."""
-
-Kind = Literal["none", "same", "constant", "inner", "previous", "outer"]
-
-
-@dataclass(frozen=True)
-class _Edge:
-    """Where one input of a column comes from, relative to the column's own level.
-
-    ``same``: one value for all levels; ``inner``: output ``output`` of ``column`` in the same
-    level; ``previous``: in the level before; ``outer``: not known, as there is one level only.
-    """
-
-    kind: Kind
-    column: int = -1
-    output: int = 0
-
-
-_Column = tuple[int, ...]  # the corresponding node in each level
-
-
-class _Levels:
-    """Columns of corresponding nodes over the levels of ``anchors``, producers first.
-
-    Args:
-        static: with one level only, whether nodes that no anchor feeds belong to it.
-    """
-
-    def __init__(
-        self, index: GraphIndex, anchors: Sequence[int], same: SameConstant, *, static: bool
-    ) -> None:
-        self.index, self.anchors, self.same = index, anchors, same
-        self.columns: list[_Column] = []
-        self.edges: list[list[_Edge]] = []
-        self.column_of: dict[int, int] = {}
-        self._members = []
-        for before, anchor in pairwise(anchors):
-            above = index.ancestors[anchor] & ~index.ancestors[before] & ~(1 << before)
-            self._members.append(above | 1 << anchor)
-        self._below = index.descendants(anchors[0])
-        if not static:
-            self._members = [level & self._below for level in self._members]
-
-    def align(self) -> bool:
-        """Fill the columns; False if the levels differ."""
-        raw: dict[_Column, list[tuple[Kind, _Column, int]]] = {}
-        stack = [tuple(self.anchors[1:])]
-        while stack:
-            column = stack[-1]
-            if column not in raw:
-                found = self._inputs(column)
-                if found is None or any(node in self.column_of for node in column):
-                    return False
-                raw[column] = found
-                self.column_of.update((node, -1) for node in column)
-            above = [c for kind, c, _ in raw[column] if kind == "inner" and c not in raw]
-            if above:
-                stack.append(above[0])
-                continue
-            stack.pop()
-            if self.column_of[column[0]] < 0:
-                self.column_of.update((node, len(self.columns)) for node in column)
-                self.columns.append(column)
-        for column in self.columns:
-            edges = [self._edge(*entry) for entry in raw[column]]
-            if None in edges:
-                return False
-            self.edges.append([edge for edge in edges if edge is not None])
-        return True
-
-    def _inputs(self, column: _Column) -> list[tuple[Kind, _Column, int]] | None:
-        index = self.index
-        if len({index.signature[node] for node in column}) > 1:
-            return None
-        found: list[tuple[Kind, _Column, int]] = []
-        for values in zip(*(index.nodes[node].inputs for node in column), strict=True):
-            present = [value for value in values if value is not None]
-            if not present:
-                found.append(("none", (), 0))
-                continue
-            if len(present) < len(values):
-                return None
-            first = present[0]
-            if len(present) > 1 and all(value is first for value in present):
-                found.append(("same", (), 0))
-                continue
-            if all(value in index.constants for value in present):
-                if not all(self.same(first, value) for value in present):
-                    return None
-                found.append(("constant", (), 0))
-                continue
-            producers = [index.producer(value) for value in present]
-            inside = [
-                producer is not None and bool(level >> producer & 1)
-                for producer, level in zip(producers, self._members, strict=True)
-            ]
-            outputs = {value.index() for value in present}
-            if inside[0] and len(present) > 1 and not any(inside[1:]):
-                # What the first level starts from may first be needed within it.
-                inside[0] = bool(self._below >> (producers[0] or 0) & 1)
-            if any(inside) and not all(inside):
-                return None
-            above = tuple(-1 if producer is None else producer for producer in producers)
-            if all(inside) and len(outputs) == 1:
-                found.append(("inner", above, first.index() or 0))
-            elif all(inside):
-                return None
-            elif len(present) == 1:
-                found.append(("outer", above, 0))
-            elif len({value.index() for value in present[1:]}) == 1:
-                found.append(("previous", above, present[1].index() or 0))
-            else:
-                return None
-        return found
-
-    def _edge(self, kind: Kind, producers: _Column, output: int) -> _Edge | None:
-        if kind == "inner":
-            return _Edge(kind, self.column_of[producers[0]], output)
-        if kind == "previous":
-            # The first level's producer lies in what is not aligned yet.
-            columns = {self.column_of.get(producer, -1) for producer in producers[1:]}
-            column = columns.pop()
-            if columns or column < 0 or self.columns[column][:-1] != producers[1:]:
-                return None
-            return _Edge(kind, column, output)
-        return _Edge(kind)
-
-
-def levels_match(index: GraphIndex, anchors: Sequence[int], same: SameConstant) -> bool:
-    """Whether the levels between ``anchors`` (three or more) are all alike."""
-    return _Levels(index, anchors, same, static=True).align()
+__all__ = ["propose_blocks"]
 
 
 def propose_blocks(
@@ -171,7 +36,7 @@ def propose_blocks(
         Per block its nodes, corresponding ones at equal positions, producers first.
     """
     for static in (True, False) if len(anchors) == 2 else (True,):
-        levels = _Levels(index, anchors, same, static=static)
+        levels = Levels(index, anchors, same, static=static)
         if not levels.align():
             continue
         head = _match_head(levels)
@@ -180,7 +45,7 @@ def propose_blocks(
             yield from _cuts(levels, head, tail)
 
 
-def _match_head(levels: _Levels) -> dict[int, int]:
+def _match_head(levels: Levels) -> dict[int, int]:
     """Columns that have a counterpart before the first anchor → that node."""
     index = levels.index
     head: dict[int, int] = {}
@@ -211,7 +76,7 @@ def _match_head(levels: _Levels) -> dict[int, int]:
     return head
 
 
-def _head_fits(levels: _Levels, edge: _Edge, own: ir.Value | None, other: ir.Value | None) -> bool:
+def _head_fits(levels: Levels, edge: Edge, own: ir.Value | None, other: ir.Value | None) -> bool:
     if own is None or other is None:
         return own is other
     if edge.kind == "same":
@@ -221,7 +86,7 @@ def _head_fits(levels: _Levels, edge: _Edge, own: ir.Value | None, other: ir.Val
     return True
 
 
-def _match_tail(levels: _Levels, head: dict[int, int]) -> dict[int, int] | None:
+def _match_tail(levels: Levels, head: dict[int, int]) -> dict[int, int] | None:
     """Columns that have a counterpart after the last anchor → that node.
 
     None if a column has a counterpart on neither side. A node is accepted with everything it
@@ -248,7 +113,7 @@ def _match_tail(levels: _Levels, head: dict[int, int]) -> dict[int, int] | None:
 
 
 def _tail_at(
-    levels: _Levels,
+    levels: Levels,
     column: int,
     node: int,
     before: int,
@@ -300,7 +165,7 @@ def _tail_at(
     return found
 
 
-def _cuts(levels: _Levels, head: dict[int, int], tail: dict[int, int]) -> Iterator[list[list[int]]]:
+def _cuts(levels: Levels, head: dict[int, int], tail: dict[int, int]) -> Iterator[list[list[int]]]:
     count = len(levels.columns)
     inner = [[e.column for e in edges if e.kind == "inner"] for edges in levels.edges]
     ends = {c for c in range(count) if c not in head}  # columns that can only end a block
@@ -314,32 +179,27 @@ def _cuts(levels: _Levels, head: dict[int, int], tail: dict[int, int]) -> Iterat
     if ends & starts:
         return
     free = [c for c in range(count) if c not in ends and c not in starts]
-    ranked = []
-    for size in range(len(free) + 1):
-        ending = ends.union(free[:size])
-        carried = _count_carried(levels, ending)
-        if carried is not None:
-            ranked.append((carried, -size))
+    ranked = [
+        (_count_carried(levels, ends.union(free[:size])), -size) for size in range(len(free) + 1)
+    ]
     for _, size in sorted(ranked):
         yield _blocks(levels, head, tail, ends.union(free[:-size] if size else ()))
 
 
-def _count_carried(levels: _Levels, ending: set[int]) -> int | None:
+def _count_carried(levels: Levels, ending: set[int]) -> int:
     carried = set()
     for column, edges in enumerate(levels.edges):
         for edge in edges:
-            if edge.kind == "inner" and edge.column in ending and column not in ending:
+            crosses = edge.column in ending and column not in ending
+            if edge.kind == "previous":
+                crosses = (edge.column in ending) == (column in ending)
+            if crosses and edge.kind in ("inner", "previous"):
                 carried.add((edge.column, edge.output))
-            elif edge.kind == "previous":
-                if edge.column in ending and column not in ending:
-                    return None  # would reach back over two blocks
-                if (edge.column in ending) == (column in ending):
-                    carried.add((edge.column, edge.output))
     return len(carried)
 
 
 def _blocks(
-    levels: _Levels, head: dict[int, int], tail: dict[int, int], ending: set[int]
+    levels: Levels, head: dict[int, int], tail: dict[int, int], ending: set[int]
 ) -> list[list[int]]:
     order = [c for c in range(len(levels.columns)) if c not in ending] + sorted(ending)
     blocks = []
