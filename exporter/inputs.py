@@ -223,7 +223,10 @@ def verification_cases(inputs: ModelInputs, *, seed: int = 0) -> list[Verificati
         plan.append(("padded", 3, full, [full, full // 2 + 1, 1]))
         plan.append(("all-padding row", 3, half, [half, half // 2, 0]))
     for _ in range(3):
-        batch, length = int(rng.integers(1, 5)), int(rng.integers(1, min(longest, _RANDOM_LENGTH) + 1))
+        batch, length = (
+            int(rng.integers(1, 5)),
+            int(rng.integers(1, min(longest, _RANDOM_LENGTH) + 1)),
+        )
         lengths = [int(n) for n in rng.integers(1, length + 1, batch)]
         plan.append((f"random {batch}x{length}", batch, length, lengths))
     cases = []

@@ -6,12 +6,20 @@ while protobuf allows.
 
 from __future__ import annotations
 
+import math
+import tempfile
 from pathlib import Path, PurePosixPath
 
 import onnx_ir as ir
 from google.protobuf.message import DecodeError
+from onnx_ir.serde import SerdeError
 
-from exporter.accounting import iter_stored_tensors, stored_bytes
+from exporter.accounting import (
+    iter_graphs,
+    iter_stored,
+    iter_stored_tensors,
+    stored_bytes,
+)
 from exporter.errors import CheckpointError
 
 __all__ = [
@@ -30,29 +38,49 @@ OPSETS = range(18, 24)
 EXTERNAL_DATA_ABOVE_BYTES = 1_900_000_000
 """Tensor bytes above which weights go to ``<file>_data``; protobuf's own limit is 2 GiB."""
 
+_SMALL_TENSOR_BYTES = 256
+"""Tensors up to this size stay in the model file, beside whatever data file: shapes, scalars."""
+
 
 def write_model(model: ir.Model, path: Path) -> None:
     """Write ``model`` to ``path``; a large one's weights go to ``<path>_data`` beside it.
 
     The name of the data file is the one transformers.js and onnxruntime-web users expect.
+    Both files are moved into place when they are complete: a failure leaves what was there,
+    and ``model`` may have been read from ``path``. A small model leaves no data file behind.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if stored_bytes(model) > EXTERNAL_DATA_ABOVE_BYTES:
-        ir.save(model, path, external_data=f"{path.name}_data")
-        return
-    # Tensors that were read from external data would be written as references to it.
-    external = [
-        value
-        for graph in model.graphs()
-        for value in graph.initializers.values()
-        if isinstance(value.const_value, ir.ExternalTensor)
-    ]
-    for value in external:
-        assert value.const_value is not None
-        value.const_value = ir.Tensor(
-            value.const_value.numpy(), dtype=value.const_value.dtype, name=value.name
-        )
-    ir.save(model, path)
+    data = f"{path.name}_data"
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        staged = Path(folder) / path.name
+        if stored_bytes(model) > EXTERNAL_DATA_ABOVE_BYTES:
+            _inline(model, at_most=_SMALL_TENSOR_BYTES)
+            ir.save(model, staged, external_data=data, size_threshold_bytes=_SMALL_TENSOR_BYTES)
+        else:
+            _inline(model)
+            ir.save(model, staged)
+        for file in (staged.with_name(data), staged):
+            if file.exists():
+                file.replace(path.parent / file.name)
+            else:
+                (path.parent / file.name).unlink(missing_ok=True)
+
+
+def _inline(model: ir.Model, at_most: float = math.inf) -> None:
+    """Read external data into memory: it would be written as a reference to its file.
+
+    Args:
+        model: changed in place, to the same values.
+        at_most: bytes of the largest tensor to read.
+    """
+    for graph in iter_graphs(model):
+        for value in graph.initializers.values():
+            tensor = value.const_value
+            if isinstance(tensor, ir.ExternalTensor) and tensor.nbytes <= at_most:
+                value.const_value = ir.Tensor(tensor.numpy(), dtype=tensor.dtype, name=value.name)
 
 
 def read_model(path: Path) -> ir.Model:
@@ -68,17 +96,17 @@ def read_model(path: Path) -> ir.Model:
     path = path.absolute()  # a relative one would switch onnx_ir's own path checks off
     try:
         model = ir.load(path, format="protobuf")
-    except (DecodeError, ValueError, TypeError, KeyError, EOFError) as error:
-        raise CheckpointError(f"{path} is not a readable ONNX file: {error}") from error
+    except (DecodeError, SerdeError, ValueError, TypeError, KeyError, EOFError) as error:
+        # What onnx_ir says of a damaged graph are names of its own functions.
+        reason = "its graph is damaged" if isinstance(error, SerdeError) else error
+        raise CheckpointError(f"{path} is not a readable ONNX file: {reason}") from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     if not (model.opset_imports or model.graph.num_nodes()):
         raise CheckpointError(f"{path} is not an ONNX model: it holds no graph")
-    for value in _values_with_external_data(model):
-        tensor = value.const_value
-        assert isinstance(tensor, ir.ExternalTensor)
+    for value, tensor in _external_initializers(model):
         file = _locate(path, str(tensor.location), tensor.name)
-        _check_size(file, tensor)
+        _check_range(file, tensor)
         value.const_value = ir.ExternalTensor(
             location=file.name,
             offset=tensor.offset,
@@ -100,21 +128,16 @@ def external_files(model: ir.Model) -> list[Path]:
     return sorted(paths)
 
 
-def _values_with_external_data(model: ir.Model) -> list[ir.Value]:
+def _external_initializers(model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:
     found = []
-    for graph in model.graphs():
-        for value in graph.initializers.values():
-            if isinstance(value.const_value, ir.ExternalTensor):
-                found.append(value)
-    for name, tensor in iter_stored_tensors(model):
-        if (
-            isinstance(tensor, ir.ExternalTensor)
-            and "/" in name
-            and tensor not in [value.const_value for value in found]
-        ):
+    for stored in iter_stored(model):
+        if not isinstance(stored.tensor, ir.ExternalTensor):
+            continue
+        if stored.value is None or not stored.value.is_initializer():
             raise CheckpointError(
-                f"tensor {name!r} is an attribute with external data, which is not supported"
+                f"tensor {stored.name!r} is an attribute with external data, which is not supported"
             )
+        found.append((stored.value, stored.tensor))
     return found
 
 
@@ -147,10 +170,16 @@ def _roots(folder: Path) -> list[Path]:
     return roots
 
 
-def _check_size(file: Path, tensor: ir.ExternalTensor) -> None:
-    end = (tensor.offset or 0) + (tensor.length if tensor.length is not None else tensor.nbytes)
+def _check_range(file: Path, tensor: ir.ExternalTensor) -> None:
+    length = tensor.nbytes if tensor.length is None else tensor.length
+    end = (tensor.offset or 0) + length
     size = file.stat().st_size
-    if end > size or (tensor.length is not None and tensor.length < tensor.nbytes):
+    if length < tensor.nbytes:
+        raise CheckpointError(
+            f"{file}: tensor {tensor.name!r} takes {tensor.nbytes:,} bytes but is given "
+            f"{length:,}; the model file is damaged"
+        )
+    if end > size:
         raise CheckpointError(
             f"{file} is truncated: tensor {tensor.name!r} needs bytes up to {end:,}, "
             f"the file has {size:,}; copy or download it again"

@@ -112,10 +112,10 @@ def _show(bar: Progress, task: TaskID, step: Step) -> None:
 
 
 def _table(scores: dict[str, Score]) -> Table:
-    table = Table(
-        "sentences", "n", "accuracy", "95 % interval", "majority", "points above", box=None
-    )
-    table.columns[0].no_wrap = True
+    headings = ("sentences", "n", "accuracy", "95 % interval", "majority", "points above")
+    table = Table(*headings, box=None, pad_edge=False)
+    for column in table.columns:
+        column.no_wrap = True
     for name, score in scores.items():
         low, high = score.interval
         table.add_row(

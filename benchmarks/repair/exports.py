@@ -90,7 +90,7 @@ class DistinctParameters(nn.Module):
         self.blocks = nn.ModuleList([first, second])
         self.head.weight = nn.Parameter(self.embedding.weight.detach())
 
-    def forward(self, ids: Tensor) -> Tensor:
+    def forward(self, ids: Tensor) -> Any:
         """Map ids ``[batch, sequence]`` to logits ``[batch, sequence, vocabulary]``."""
         hidden = self.embedding(ids)
         for number in range(self.PASSES):
@@ -107,8 +107,8 @@ class Block(nn.Module):
         self.up_2, self.down_2 = nn.Linear(width, inner), nn.Linear(inner, width)
         self.norm = nn.LayerNorm(width)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """Keep the shape."""
+    def forward(self, hidden: Tensor) -> Any:
+        """Keep the shape ``[batch, sequence, width]``."""
         hidden = hidden + self.down_1(torch.relu(self.up_1(hidden)))
         return self.norm(hidden + self.down_2(torch.relu(self.up_2(hidden))))
 

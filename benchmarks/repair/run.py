@@ -62,6 +62,7 @@ class Row:
     """What became of one file.
 
     Args:
+        unique_bytes: bytes of the distinct tensors that ``inspect`` finds in the input.
         wasted_bytes: bytes of copies that ``inspect`` finds before; ``left_bytes`` after.
         own_error: worst error of the verification that the export makes itself.
         other_error: worst error on inputs that the export did not see.
@@ -130,7 +131,8 @@ def main(work_dir: Path | None, rounds: int) -> None:
 
 def repair(source: Path, target: Path) -> dict[str, Any]:
     """Export ``source`` with the command line; return the manifest and what it took."""
-    command = [sys.executable, "-m", "exporter", source, "-o", target, "--force", "--json"]
+    command = [sys.executable, "-m", "exporter", str(source), "-o", str(target)]
+    command += ["--force", "--json"]
     # Not in memory, and the errors apart: what the parent holds counts for the child too.
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         start = time.perf_counter()
@@ -164,14 +166,15 @@ def _row(case: Case, work: Path, measured: list[dict[str, Any]]) -> Row:
     manifest = measured[-1]["manifest"]
     model = manifest["models"][0]
     before, after = _inspect(source), _inspect(folder)
-    difference = [sys.executable, HERE / "difference.py", source, folder / model["path"]]
+    files = [str(source), str(folder / model["path"])]
+    difference = [sys.executable, str(HERE / "difference.py"), *files]
     other = subprocess.run(difference, check=True, capture_output=True, text=True).stdout
     return Row(
         **asdict(case),
         input_bytes=before["file_bytes"],
         file_bytes=manifest["file_bytes"],
         stored_bytes=manifest["stored_bytes"],
-        unique_bytes=manifest["unique_bytes"],
+        unique_bytes=before["unique_bytes"],
         wasted_bytes=before["wasted_bytes"],
         left_bytes=after["wasted_bytes"],
         nodes_before=before["nodes"],
@@ -188,7 +191,7 @@ def _row(case: Case, work: Path, measured: list[dict[str, Any]]) -> Row:
 
 
 def _inspect(path: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "exporter", "inspect", path, "--json", "--no-transfer"]
+    command = [sys.executable, "-m", "exporter", "inspect", str(path), "--json", "--no-transfer"]
     found = subprocess.run(command, check=True, capture_output=True, text=True)
     record: dict[str, Any] = json.loads(found.stdout)["models"][0]
     return record
@@ -212,7 +215,8 @@ def _document(rows: list[Row], floor: int, rounds: int) -> str:
         "|---|--:|--:|--:|---|--:|--:|--:|---|--:|--:|",
         *map(_sizes_line, rows),
         "",
-        "MB are 10⁶ bytes, of files with all they hold. Copies: bytes that `inspect` counts as "
+        "MB are 10⁶ bytes, of files with all they hold. Unique: distinct tensors of the input, "
+        "as `inspect` counts them, transposed and packed copies too. Copies: bytes that `inspect` counts as "
         "stored more than once, before and after. Loops: passes × nodes of one pass. Errors are "
         "absolute, against the input file in onnxruntime: on the inputs of the export's own "
         "verification, and on others that it did not see; the tolerance is 1e-5.",

@@ -67,7 +67,7 @@ def make_files(folder: Path) -> None:
         unfinished = target.with_suffix(".part.onnx")
         python = _environment(tool, folder)
         names = {"source": str(folder / tool.source), "target": str(unfinished)}
-        command = [python, *(part.format(**names) for part in tool.command)]
+        command = [str(python), *(part.format(**names) for part in tool.command)]
         log = target.with_suffix(".log")
         with log.open("w") as lines:
             subprocess.run(command, check=True, stdout=lines, stderr=subprocess.STDOUT)

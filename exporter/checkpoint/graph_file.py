@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes.common import RemoveInitializersFromInputsPass
+from onnx_ir.serde import TensorProtoTensor
 
+from exporter.accounting import iter_graphs, tensor_digest
 from exporter.checkpoint.digests import hash_files
 from exporter.checkpoint.input_specs import merge_limits, parse_all
 from exporter.checkpoint.tokenizer_files import find_tokenizer_files
@@ -30,7 +32,7 @@ class LoadedGraph:
     """A graph read from a file.
 
     Args:
-        model: the graph; weights stay on disk until they are used.
+        model: the graph; weights in external data stay on disk until they are used.
         path: the file.
         inputs: what it takes; id ranges are those of the tables the ids index.
         sha256: hash over the file and its external data.
@@ -74,6 +76,7 @@ def load_graph(path: Path, *, inputs: Sequence[str] = ()) -> LoadedGraph:
     """
     path = path.absolute()
     model = read_model(path)
+    _detach(model)
     notices = modernize(model)
     folder = path.parent.parent if path.parent.name == "onnx" else path.parent
     assets, missing = find_tokenizer_files(folder)
@@ -101,13 +104,52 @@ def modernize(model: ir.Model) -> list[str]:
     if model.ir_version < _FIRST_IR_WITH_CONSTANTS:
         RemoveInitializersFromInputsPass()(model)
         model.ir_version = _FIRST_IR_WITH_CONSTANTS
-    overridable = sum(value.is_initializer() for value in model.graph.inputs)
+    overridable = [str(value.name) for value in model.graph.inputs if value.is_initializer()]
     if not overridable:
         return []
     return [
-        f"{overridable} weights are inputs that callers may override, and stay so: "
-        "they are not shared or folded"
+        f"not shared or folded, as callers may override them: {len(overridable)} of the weights "
+        f"are inputs as well ({', '.join(overridable[:3])}{', …' if overridable[3:] else ''})"
     ]
+
+
+def _detach(model: ir.Model) -> None:
+    """Take tensors out of the file's protobuf message, equal contents once.
+
+    A single one of them would keep the whole message in memory, copies of weights included.
+    """
+    contents: dict[str, np.ndarray] = {}
+    for graph in iter_graphs(model):
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                value.const_value = _own(value.const_value, contents)
+        for node in graph:
+            for name, attribute in node.attributes.items():
+                if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                    tensor = _own(attribute.as_tensor(), contents)
+                    doc_string = attribute.doc_string
+                    node.attributes[name] = ir.AttrTensor(name, tensor, doc_string=doc_string)
+
+
+def _own(tensor: ir.TensorProtocol, contents: dict[str, np.ndarray]) -> ir.TensorProtocol:
+    """Return ``tensor`` over an array of ``contents``, if it lies in a protobuf message.
+
+    Strings and elements of less than a byte stay there: no array holds them as they are.
+    """
+    small = tensor.dtype.is_string() or tensor.dtype.itemsize < 1
+    if small or not isinstance(tensor, TensorProtoTensor):
+        return tensor
+    digest = tensor_digest(tensor)
+    if digest not in contents:
+        contents[digest] = tensor.numpy()
+    return ir.Tensor(
+        contents[digest],
+        dtype=tensor.dtype,
+        shape=ir.Shape(tensor.shape.numpy()),
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=dict(tensor.metadata_props),
+    )
 
 
 def _graph_inputs(graph: ir.Graph) -> ModelInputs:
@@ -117,7 +159,8 @@ def _graph_inputs(graph: ir.Graph) -> ModelInputs:
 
 def _spec(value: ir.Value) -> InputSpec:
     name = str(value.name)
-    if value.dtype is None or value.shape is None or value.dtype == ir.DataType.STRING:
+    is_tensor = isinstance(value.type, ir.TensorType) and value.dtype != ir.DataType.STRING
+    if not is_tensor or value.shape is None or value.dtype is None:
         raise CheckpointError(
             f"input {name!r} of the graph has type {value.type} and shape {value.shape}; "
             "only tensors of numbers with a known rank can be fed"

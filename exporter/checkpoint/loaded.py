@@ -17,9 +17,6 @@ from exporter.inputs import ModelInputs
 
 __all__ = ["DepthPlan", "LoadedModel", "Source"]
 
-_SHALLOW = 2
-"""Passes through a repeated block that show how one leads to the next."""
-
 
 @dataclass(frozen=True)
 class Source:
@@ -47,11 +44,6 @@ class DepthPlan:
 
     depths: tuple[int, ...]
     at: Callable[[int], AbstractContextManager[None]]
-
-    @property
-    def capture_passes(self) -> int | None:
-        """Passes at which a capture shows all there is; ``None`` where that saves nothing."""
-        return _SHALLOW if min(self.depths) >= _SHALLOW < max(self.depths) else None
 
     @classmethod
     def of(

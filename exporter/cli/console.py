@@ -54,12 +54,25 @@ def progress_steps() -> Iterator[Callable[[str], None]]:
 
     console = Console(stderr=True, highlight=False)
     if not console.is_terminal:
-        yield lambda step: console.print(f"{step} …")
+        yield _line_per_step(console)
         return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("starting", total=None)
         yield lambda step: progress.update(task, description=f"{step} …")
+
+
+def _line_per_step(console: Console) -> Callable[[str], None]:
+    """Print each step once, whatever percentages follow its first comma."""
+    seen = ""
+
+    def show(step: str) -> None:
+        nonlocal seen
+        if (name := step.partition(",")[0]) != seen:
+            seen = name
+            console.print(f"{name} …")
+
+    return show
 
 
 def megabytes(count: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from exporter.inputs import Feeds
 from exporter.onnx_files import DEFAULT_OPSET
 from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
 from exporter.pipeline.finish import finish
-from exporter.pipeline.layout import DepthMismatchError, LaidOut, lay_out
+from exporter.pipeline.layout import CAPTURE_PASSES, DepthMismatchError, LaidOut, lay_out
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
 from exporter.source_model import run_source, source_runner
 
@@ -81,13 +81,18 @@ def _depth_runner(loaded: LoadedModel) -> Callable[[Feeds, int], dict[str, np.nd
 
 def _make_graph(loaded: LoadedModel, options: ExportOptions, progress: Progress) -> LaidOut:
     plan = loaded.depth_plan
-    if options.dedupe and plan is not None and plan.capture_passes is not None:
+    if options.dedupe and plan is not None and _is_deep(plan.depths):
         try:
-            with plan.at(plan.capture_passes):
+            with plan.at(CAPTURE_PASSES):
                 return _capture_and_lay_out(loaded, options, progress, depths=plan.depths)
         except DepthMismatchError:
             progress("capturing every layer")
     return _capture_and_lay_out(loaded, options, progress)
+
+
+def _is_deep(depths: Sequence[int]) -> bool:
+    """Whether a shallow capture shows every block twice, and saves work."""
+    return min(depths) >= CAPTURE_PASSES < max(depths)
 
 
 def _capture_and_lay_out(

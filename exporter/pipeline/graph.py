@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from exporter.accounting import count_graph, stored_bytes
 from exporter.artifact import Artifact, check_destination
 from exporter.checkpoint.graph_file import load_graph
 from exporter.errors import CaptureError, CheckpointError, ExportError
-from exporter.inputs import ModelInputs
+from exporter.inputs import Feeds, ModelInputs, verification_cases
 from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
 from exporter.pipeline.finish import finish
 from exporter.pipeline.layout import LaidOut, lay_out
@@ -53,6 +56,8 @@ def export_graph(
         )
     session = CpuSession(path)
     inputs = _with_limits(loaded.inputs, session)
+    reference = _recorded(session, inputs)
+    del session
     before = stored_bytes(loaded.model)
     graph = LaidOut(loaded.model, loaded.model, (), None)
     if options.dedupe:
@@ -66,7 +71,7 @@ def export_graph(
         unrolled=graph.unrolled,
         layout=graph.report,
         passes=graph.records,
-        reference=session.run,
+        reference=reference,
         reference_name="the input file",
         inputs=inputs,
         source={
@@ -83,6 +88,21 @@ def export_graph(
         notices=loaded.notices,
     )
     return finish(prepared, destination, options, progress)
+
+
+def _recorded(
+    session: CpuSession, inputs: ModelInputs
+) -> Callable[[Feeds], Mapping[str, np.ndarray]]:
+    """Run the standard inputs now, so that the session need not stay.
+
+    It holds all weights of the file, with every copy that the result does without.
+    """
+    answers = {_key(case.feeds): session.run(case.feeds) for case in verification_cases(inputs)}
+    return lambda feeds: answers[_key(feeds)]
+
+
+def _key(feeds: Feeds) -> Hashable:
+    return tuple((name, array.shape, array.tobytes()) for name, array in sorted(feeds.items()))
 
 
 def _with_limits(inputs: ModelInputs, session: CpuSession) -> ModelInputs:

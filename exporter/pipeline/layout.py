@@ -23,7 +23,17 @@ from exporter.passes.roll_repeated_blocks import RollRepeatedBlocksPass
 from exporter.passes.set_depth import SetDepthPass
 from exporter.passes.unroll_loops import UnrollLoopsPass
 
-__all__ = ["DepthMismatchError", "LaidOut", "LayoutChoice", "LayoutReport", "lay_out"]
+__all__ = [
+    "CAPTURE_PASSES",
+    "DepthMismatchError",
+    "LaidOut",
+    "LayoutChoice",
+    "LayoutReport",
+    "lay_out",
+]
+
+CAPTURE_PASSES = 2
+"""Passes through a repeated block that show how one leads to the next."""
 
 LayoutChoice = Literal["auto", "rolled", "unrolled"]
 
@@ -86,7 +96,8 @@ def lay_out(
         model: the graph; changed in place.
         asked: ``auto`` rolls whatever repeats.
         contract: checked after each pass.
-        depths: passes through each loop, where ``model`` was captured with fewer.
+        depths: passes through each loop, where ``model`` was captured with
+            :data:`CAPTURE_PASSES` through each.
         elastic: make the number of passes an optional input.
 
     Raises:
@@ -97,8 +108,8 @@ def lay_out(
     records = list(run_recipe(model, share_recipe(), contract))
     records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
     if depths is not None:
-        blocks = [run.blocks for run in roll.rolled]
-        if len(blocks) != len(depths):
+        # A layer of two equal halves, say, would show twice as many blocks.
+        if [run.blocks for run in roll.rolled] != [CAPTURE_PASSES] * len(depths):
             raise DepthMismatchError
         records += run_recipe(model, (_one(SetDepthPass(depths), "the model's own depth"),))
     unrolled = model.clone()

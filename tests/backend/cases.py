@@ -1,9 +1,8 @@
 """The backend test cases of the ``onnx`` package, in one form.
 
 Node cases are made when their module is imported; the modules' names are listed without
-importing any, so that collecting tests costs nothing. Stored models lie in the package. Nine
-cases of real networks exist as graphs with made-up weights; what the package would download
-is not used.
+importing any, so that collecting tests costs nothing. Stored models lie in the package, and so
+do nine real networks, as graphs that make up their weights. Nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -24,7 +23,15 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-__all__ = ["STORED_KINDS", "Case", "node_cases", "node_modules", "real_cases", "stored_cases"]
+__all__ = [
+    "STORED_KINDS",
+    "Case",
+    "node_cases",
+    "node_modules",
+    "real_case",
+    "real_names",
+    "stored_cases",
+]
 
 STORED_KINDS = ("simple", "pytorch-converted", "pytorch-operator")
 
@@ -63,9 +70,7 @@ def node_cases(module: str) -> list[Case]:
     made = node_package._NodeTestCases
     start = len(made)
     importlib.import_module(f"{node_package.__name__}.{module}")
-    return [
-        _case(case, case.model, case.data_sets, prefix="test_") for case in made[start:]
-    ]
+    return [_case(case, case.model, case.data_sets) for case in made[start:]]
 
 
 @cache
@@ -83,19 +88,25 @@ def stored_cases(kind: str) -> list[Case]:
     return cases
 
 
-def real_cases() -> Iterator[Case]:
-    """Yield the nine networks, whose weights the graphs themselves make up."""
-    for case in sorted(load_model_tests(kind="real"), key=lambda case: case.name):
-        path = _DATA / "light" / Path(case.url).name
-        proto = onnx.load(path)
-        weights = {tensor.name for tensor in proto.graph.initializer}
-        given = [v for v in proto.graph.input if v.name not in weights]
-        inputs = [Runner.generate_dummy_data(value, name=case.model_name) for value in given]
-        outputs = [
-            numpy_helper.to_array(onnx.load_tensor(f"{path.with_suffix('')}_output_{index}.pb"))
-            for index in range(len(proto.graph.output))
-        ]
-        yield _case(case, proto, [(inputs, outputs)])
+def real_names() -> list[str]:
+    """Names of the networks, whose weights the graphs themselves make up."""
+    paths = (_DATA / "light").glob("light_*.onnx")
+    return sorted(path.stem.removeprefix("light_") for path in paths)
+
+
+def real_case(name: str) -> Case:
+    """Return one network with the input and output that the package holds for it."""
+    (case,) = [c for c in load_model_tests(kind="real") if c.name == f"test_{name}"]
+    path = _DATA / "light" / f"light_{name}.onnx"
+    proto = onnx.load(path)
+    weights = {tensor.name for tensor in proto.graph.initializer}
+    given = [value for value in proto.graph.input if value.name not in weights]
+    inputs = [Runner.generate_dummy_data(value, name=name) for value in given]
+    stored = [
+        onnx.load_tensor(path.with_name(f"{path.stem}_output_{index}.pb"))
+        for index in range(len(proto.graph.output))
+    ]
+    return _case(case, proto, [(inputs, stored)])
 
 
 def _walk(package: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -107,7 +118,7 @@ def _walk(package: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield f"{prefix}{info.name}", info
 
 
-def _case(case: Any, proto: onnx.ModelProto, sets: Any, prefix: str = "") -> Case:
+def _case(case: Any, proto: onnx.ModelProto, sets: Any) -> Case:
     weights = {tensor.name for tensor in proto.graph.initializer}
     names = [value.name for value in proto.graph.input]
     if any(len(inputs) < len(names) for inputs, _ in sets):

@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import numpy_helper
 from onnxruntime import OrtValue
 
-__all__ = ["same_bits", "Session"]
+__all__ = ["Session", "same_bits"]
 
 
 class Session:
@@ -44,8 +44,7 @@ class Session:
         if self._as_bytes:
             values = {name: _to_value(feed, always=True) for name, feed in feeds.items()}
             return [
-                _to_array(value)
-                for value in self._session.run_with_ort_values(self._names, values)
+                _to_array(value) for value in self._session.run_with_ort_values(self._names, values)
             ]
         values = {name: _to_value(feed, always=False) for name, feed in feeds.items()}
         return self._session.run(None, values)

@@ -15,13 +15,13 @@ from functools import cache
 import onnx
 import pytest
 
-from exporter.errors import ExportError
 from tests.backend.cases import (
     STORED_KINDS,
     Case,
     node_cases,
     node_modules,
-    real_cases,
+    real_case,
+    real_names,
     stored_cases,
 )
 from tests.backend.sweep import (
@@ -36,6 +36,10 @@ from tests.backend.variations import frozen_twice, stacked
 
 # Module of the package that makes no case of its own, only data for another.
 WITHOUT_CASES = {"_image_decoder_data"}
+
+# Of graphs above this size, each sequence of operators is varied once per module: they are the
+# definitions of a few operators, written out for hundreds of cases.
+MANY_NODES = 20
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # from the package's own numpy
 
@@ -61,6 +65,7 @@ class Tally:
 def sweep(cases: Iterable[Case]) -> Tally:
     """Put cases and their variations through the recipe; go on after a fault."""
     tally = Tally()
+    seen: set[tuple[str, ...]] = set()
     for case in cases:
         try:
             expected = passes_as_it_is(case)
@@ -68,6 +73,10 @@ def sweep(cases: Iterable[Case]) -> Tally:
             tally.unrunnable[case.name] = str(reason)
             continue
         check(tally, "as it is", case.name, case.proto, case.feeds, expected)
+        operators = tuple(node.op_type for node in case.proto.graph.node)
+        if len(operators) > MANY_NODES and operators in seen:
+            continue
+        seen.add(operators)
         vary(tally, "frozen", case, frozen_twice)
         vary(tally, "stacked", case, stacked)
     return tally
@@ -97,16 +106,14 @@ def check(
     expected: list[list[object]],
 ) -> None:
     """Count a model as unchanged, or note what changed."""
-    layout = "recipe"
+    stage = "recipe"
     try:
         laid = apply_recipe(proto)
         for layout, after in laid.layouts.items():
+            stage = layout
             assert_unchanged(proto, after, list(feeds), expected)
-    except (AssertionError, ExportError, onnx.checker.ValidationError, RuntimeError) as error:
-        tally.faults.append(f"{name}, {kind}, {layout}: {type(error).__name__}: {error}")
-        return
-    except onnx.shape_inference.InferenceError as error:
-        tally.faults.append(f"{name}, {kind}, {layout}: {error}")
+    except Exception as error:  # whatever it is, the other cases are worth a look too
+        tally.faults.append(f"{name}, {kind}, {stage}: {type(error).__name__}: {error}")
         return
     tally.unchanged[kind] += 1
     tally.loops += laid.loops
@@ -136,10 +143,9 @@ def test_stored_models_compute_the_same_bits_after_the_recipe(kind: str) -> None
     assert stored_tally(kind).faults == []
 
 
-@pytest.mark.parametrize("index", range(9))
-def test_networks_compute_the_same_bits_after_the_recipe(index: int) -> None:
-    (case,) = [case for number, case in enumerate(real_cases()) if number == index]
-    tally = Tally()
+@pytest.mark.parametrize("name", real_names())
+def test_networks_compute_the_same_bits_after_the_recipe(name: str) -> None:
+    case, tally = real_case(name), Tally()
     check(tally, "as it is", case.name, case.proto, case.feeds, passes_as_it_is(case))
     assert tally.faults == []
 
@@ -150,9 +156,9 @@ def test_the_sweep_is_not_empty() -> None:
     counts = sum((tally.unchanged for tally in nodes), Counter())
     # Of 1,884 node cases; what is missing onnxruntime has no kernel for, or does otherwise.
     assert counts["as it is"] >= 1_650
-    assert counts["frozen"] >= 1_600
-    assert counts["stacked"] >= 800
-    assert sum(tally.loops for tally in nodes) >= 350
+    assert counts["frozen"] >= 1_550
+    assert counts["stacked"] >= 700
+    assert sum(tally.loops for tally in nodes) >= 300
     assert sum(tally.unchanged["as it is"] for tally in stored) >= 130
 
 

@@ -17,8 +17,9 @@ _IR_WITH_CONSTANTS = 4
 _OPSET = 17
 """For cases that import none but another domain's."""
 
-_DEPTH = 3
-_DEPTH_WITHOUT_WEIGHTS = 18
+_DEPTH = 4
+_DEPTH_WITHOUT_WEIGHTS = 20
+_FEW_NODES = 6
 
 
 def frozen_twice(case: Case) -> onnx.ModelProto | None:
@@ -72,7 +73,7 @@ def stacked(case: Case) -> onnx.ModelProto | None:
         return None
     entry, exit_ = link
     # Without weights, only what saves many nodes is rolled.
-    few = len(case.feeds[0]) == 1 and len(case.proto.graph.node) < _DEPTH_WITHOUT_WEIGHTS
+    few = len(case.feeds[0]) == 1 and len(case.proto.graph.node) < _FEW_NODES
     depth = _DEPTH_WITHOUT_WEIGHTS if few else _DEPTH
     nodes: list[onnx.NodeProto] = []
     weights: list[onnx.TensorProto] = []

@@ -40,28 +40,28 @@ def test_a_thousandth_and_16_kib_of_copies_are_allowed() -> None:
     assert allowed_waste_bytes(1_000_000) == 17_384
 
 
-def write(path: Path, rows: int) -> Path:
-    """Two equal matrices of ``rows`` rows of 1,024 bytes."""
-    weights = {"first": matrix(rows, 256), "second": matrix(rows, 256)}
+def write(path: Path, size: int) -> Path:
+    """Two equal rows of ``size`` numbers of 4 bytes."""
+    weights = {"first": matrix(1, size), "second": matrix(1, size)}
     ir.save(build(IDLE, weights), path)
     return path
 
 
 def test_copies_up_to_the_allowance_pass_and_more_fail(tmp_path: Path) -> None:
-    few = inspect_path(write(tmp_path / "few.onnx", 16), transfer=False)
-    many = inspect_path(write(tmp_path / "many.onnx", 17), transfer=False)
-    assert few.models[0].wasted_bytes == 16_384
+    few = inspect_path(write(tmp_path / "few.onnx", 4104), transfer=False)
+    many = inspect_path(write(tmp_path / "many.onnx", 4105), transfer=False)
+    assert few.models[0].wasted_bytes == allowed_waste_bytes(32_832) == 16_416
     assert failed_gates(few, require_shared=True) == ()
     (failure,) = failed_gates(many, require_shared=True)
     assert failure.endswith(
-        "many.onnx is not shared: 17,408 of 34,816 stored bytes are copies, 16,418 allowed; "
-        "the largest: first = second (17,408 bytes)"
+        "many.onnx is not shared: 16,420 of 32,840 stored bytes are copies, 16,416 allowed; "
+        "the largest: first = second (16,420 bytes)"
     )
     assert failed_gates(many) == ()
 
 
 def test_the_size_limit_counts_the_file_to_the_byte(tmp_path: Path) -> None:
-    path = write(tmp_path / "m.onnx", 16)
+    path = write(tmp_path / "m.onnx", 4104)
     inspection = inspect_path(path, transfer=False)
     size = path.stat().st_size
     assert failed_gates(inspection, max_bytes=size) == ()

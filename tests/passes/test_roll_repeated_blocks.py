@@ -299,6 +299,15 @@ def test_groups_with_weights_of_their_own_become_a_loop_each() -> None:
     assert counts == [3, 4]
 
 
+def test_loops_are_reported_in_the_order_of_the_graph() -> None:
+    wide = np.random.default_rng(7).standard_normal((4, 32)).astype(np.float32) / 8
+    heavier = "u{i} = MatMul(x{p}, U)  r{i} = Relu(u{i})  x{i} = MatMul(r{i}, D)"
+    weights = {"W": matrix(0), "U": wide, "D": wide.T.copy()}
+    model, runs, _ = attempt(chain([LAYER] * 3 + [heavier] * 4, weights))
+    assert [run.blocks for run in runs] == [3, 4]
+    assert [run.value for run in runs] == [loop.name for loop in loops(model)]
+
+
 def test_a_norm_before_and_after_the_layers_stays_outside() -> None:
     layer = "n{i} = LayerNormalization(x{p}, s)  h{i} = MatMul(n{i}, W)  x{i} = Add(h{i}, x{p})"
     model = chain(

@@ -122,6 +122,18 @@ def test_over_the_limit_nothing_is_rolled_and_the_reason_names_bytes_and_limit()
     assert "c1" in skipped.reason
 
 
+def test_a_run_that_is_found_from_several_sides_is_reported_once() -> None:
+    layer = (
+        "b{i} = Add(x{p}, c)  h{i} = MatMul(b{i}, W{i})  n{i} = LayerNormalization(h{i}, s)  "
+        "x{i} = Add(n{i}, x{p})"
+    )
+    weights = {"s": vector(0), "c": vector(9)} | {f"W{i}": matrix(i) for i in range(1, 9)}
+    after = "y = LayerNormalization(x8, s)"
+    _, runs, skipped = attempt(chain([layer] * 8, weights, after=after, outputs="float[B,4] y"))
+    assert runs == []
+    assert [run.blocks for run in skipped] == [8]
+
+
 def test_by_default_a_third_of_the_shared_bytes_may_differ() -> None:
     policy = RollPolicy()
     assert policy.limit_bytes(3000) == 1000

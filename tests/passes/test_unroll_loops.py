@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import onnx_ir as ir
@@ -28,7 +28,7 @@ LOOP = """main (float[B,4] x0) => (float[B,4] y{more}) {{
 }}"""
 
 
-def by_hand(constants: Mapping[str, np.ndarray] | None = None, **parts: str) -> ir.Model:
+def by_hand(constants: Iterable[tuple[str, np.ndarray]] = (), **parts: str) -> ir.Model:
     values = {
         "more": "",
         "before": "",
@@ -47,7 +47,7 @@ def by_hand(constants: Mapping[str, np.ndarray] | None = None, **parts: str) -> 
         "zero": np.array(0),
         "two": np.array(2),
         "stack": matrix(1),
-    }
+    } | dict(constants)
     text = LOOP.format(**values | parts)
     used = {name: array for name, array in weights.items() if re.search(rf"\b{name}\b", text)}
     return build(text, used)
@@ -139,7 +139,7 @@ def test_a_table_of_rows_is_told_from_numbers_that_are_data(
 ) -> None:
     inside = "t = Gather(table, i)  row = Gather(stack, t)  x_out = Add(h, row)"
     rows = {"table": np.array(table), "stack": matrix(1)[:height]}
-    result = unrolled(by_hand(rows, inside=inside))
+    result = unrolled(by_hand(rows.items(), inside=inside))
     assert op_types(result).count("Gather") == gathers
 
 
@@ -200,7 +200,7 @@ def test_loops_inside_a_body_follow() -> None:
     ],
 )
 def test_a_condition_that_is_always_true_does_not_matter(parts: dict[str, str]) -> None:
-    assert "Loop" not in op_types(unrolled(by_hand(**parts)))
+    assert "Loop" not in op_types(unrolled(by_hand((), **parts)))
 
 
 def test_loops_of_an_unknown_number_of_iterations_stay_with_the_reason() -> None:

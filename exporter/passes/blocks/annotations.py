@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import onnx
 import onnx_ir as ir
-from onnx_ir.passes.common import ShapeInferencePass
 
 from exporter.passes.blocks.constants import constant_tensor
 
 __all__ = ["Annotations"]
 
 Dim = int | str | None
+
+_SMALL_TENSOR_BYTES = 1_000
 
 
 class Annotations:
@@ -25,9 +27,7 @@ class Annotations:
             for value in node.outputs
         )
         if missing:
-            clone = model.clone()
-            ShapeInferencePass(check_type=False, strict_mode=False)(clone)
-            self._inferred = dict(ir.convenience.create_value_mapping(clone.graph))
+            self._inferred = _infer(model)
 
     def type(self, value: ir.Value) -> ir.TypeProtocol | None:
         """Type of ``value``, if known."""
@@ -79,3 +79,25 @@ class Annotations:
             return None
         axes = (set(axis) for axis in zip(*known, strict=True))
         return tuple(axis.pop() if len(axis) == 1 else None for axis in axes)
+
+
+def _infer(model: ir.Model) -> dict[str, ir.Value]:
+    """Run onnx's shape inference; return the values of the main graph by name, none if it fails.
+
+    (``onnx_ir``'s own pass takes a sequence of tensors for a tensor.)
+    """
+    clone = model.clone()
+    for name, value in list(clone.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is not None:
+            value.type, value.shape = ir.TensorType(tensor.dtype), ir.Shape(tensor.shape.numpy())
+        if tensor is None or tensor.nbytes > _SMALL_TENSOR_BYTES:
+            # The values of shapes matter; those of weights would only be copied.
+            del clone.graph.initializers[name]
+            if not value.is_graph_input():
+                clone.graph.inputs.append(value)
+    try:
+        inferred = onnx.shape_inference.infer_shapes(ir.to_proto(clone), data_prop=True)
+    except onnx.shape_inference.InferenceError:
+        return {}
+    return dict(ir.convenience.create_value_mapping(ir.from_proto(inferred).graph))

@@ -114,13 +114,11 @@ def _best_plan(
         for period in range(1, min(_LARGEST_PERIOD, len(chain) // 2) + 1):
             if not _promising(index, levels, period, policy, exact=exact):
                 continue
-            for offset in range(period):
-                anchors = chain[offset::period]
-                for plan in _plans(index, anchors, annotations, policy, exact=exact):
-                    refusals += plan.refusals
-                    score = _score(plan.runs, exact)
-                    if score > best_score:
-                        best, best_score = plan, score
+            for plan in _plans(index, chain[::period], annotations, policy, exact=exact):
+                refusals += plan.refusals
+                score = _score(plan.runs, exact)
+                if score > best_score:
+                    best, best_score = plan, score
             if best.runs and period == 1 and _covers(index, best.runs, chain):
                 return Detection(best.runs)
     if not best.runs:

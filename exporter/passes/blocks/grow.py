@@ -35,14 +35,13 @@ def propose_blocks(
     Yields:
         Per block its nodes, corresponding ones at equal positions, producers first.
     """
-    for static in (True, False) if len(anchors) == 2 else (True,):
-        levels = Levels(index, anchors, same, static=static)
-        if not levels.align():
-            continue
-        head = _match_head(levels)
-        tail = _match_tail(levels, head)
-        if tail is not None:
-            yield from _cuts(levels, head, tail)
+    levels = Levels(index, anchors, same)
+    if not levels.align():
+        return
+    head = _match_head(levels)
+    tail = _match_tail(levels, head)
+    if tail is not None:
+        yield from _cuts(levels, head, tail)
 
 
 def _match_head(levels: Levels) -> dict[int, int]:

@@ -36,15 +36,9 @@ Column = tuple[int, ...]  # the corresponding node in each level
 
 
 class Levels:
-    """Columns of corresponding nodes over the levels of ``anchors``, producers first.
+    """Columns of corresponding nodes over the levels of ``anchors``, producers first."""
 
-    Args:
-        static: with one level only, whether nodes that no anchor feeds belong to it.
-    """
-
-    def __init__(
-        self, index: GraphIndex, anchors: Sequence[int], same: SameConstant, *, static: bool
-    ) -> None:
+    def __init__(self, index: GraphIndex, anchors: Sequence[int], same: SameConstant) -> None:
         self.index, self.anchors, self.same = index, anchors, same
         self.columns: list[Column] = []
         self.edges: list[list[Edge]] = []
@@ -54,8 +48,6 @@ class Levels:
             above = index.ancestors[anchor] & ~index.ancestors[before] & ~(1 << before)
             self._members.append(above | 1 << anchor)
         self._below = index.descendants(anchors[0])
-        if not static:
-            self._members = [level & self._below for level in self._members]
 
     def align(self) -> bool:
         """Fill the columns; False if the levels differ."""
@@ -144,4 +136,4 @@ class Levels:
 
 def levels_match(index: GraphIndex, anchors: Sequence[int], same: SameConstant) -> bool:
     """Whether the levels between ``anchors`` (three or more) are all alike."""
-    return Levels(index, anchors, same, static=True).align()
+    return Levels(index, anchors, same).align()

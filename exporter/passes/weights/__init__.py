@@ -1,0 +1,1 @@
+"""What passes share that store weights in fewer bits: finding, numerics, emitting."""

@@ -1,0 +1,215 @@
+"""Find weights, every operation that uses each, and what stands in the way of changing one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import onnx_ir as ir
+
+from exporter.passes.scopes import all_graphs
+
+__all__ = ["Weight", "WeightUse", "find_weights"]
+
+
+@dataclass(frozen=True)
+class WeightUse:
+    """One operation on a weight.
+
+    Args:
+        node: the ``MatMul``, ``Gemm``, ``Gather`` or other operator.
+        operator: its name, with its domain if that is not ONNX's own.
+        transposed: a product multiplies by the transpose of the stored weight.
+        path: ``Identity`` and ``Transpose`` nodes between weight and operation.
+    """
+
+    node: ir.Node
+    operator: str
+    transposed: bool
+    path: tuple[ir.Node, ...]
+
+    @property
+    def is_lookup(self) -> bool:
+        """Whether rows are looked up, rather than multiplied by."""
+        return self.operator == "Gather"
+
+    @property
+    def name(self) -> str:
+        """What reports call it: the node, or its output."""
+        return str(self.node.name or self.node.outputs[0].name)
+
+
+@dataclass
+class Weight:
+    """A stored tensor that products or lookups use.
+
+    Args:
+        value: the initializer.
+        uses: all operations on it.
+        obstacles: why it cannot be stored otherwise; empty if it can.
+    """
+
+    value: ir.Value
+    uses: list[WeightUse] = field(default_factory=list)
+    obstacles: list[str] = field(default_factory=list)
+
+    @property
+    def name(self) -> str:
+        """Name of the initializer."""
+        return str(self.value.name)
+
+    @property
+    def tensor(self) -> ir.TensorProtocol:
+        """The stored tensor."""
+        assert self.value.const_value is not None
+        return self.value.const_value
+
+    @property
+    def operators(self) -> set[str]:
+        """Operators that use it."""
+        return {use.operator for use in self.uses}
+
+    @property
+    def products(self) -> list[WeightUse]:
+        """Uses as a factor."""
+        return [use for use in self.uses if not use.is_lookup]
+
+    @property
+    def summed_axes(self) -> set[int]:
+        """Axes of the stored tensor that its products sum over."""
+        return {1 if use.transposed else 0 for use in self.products}
+
+
+# Operators that multiply by weights and have no form here: they count as not reached.
+_OTHERS = frozenset(
+    {
+        ("", "Conv"),
+        ("", "ConvTranspose"),
+        ("", "Einsum"),
+        ("com.microsoft", "Attention"),
+        ("com.microsoft", "EmbedLayerNormalization"),
+        ("com.microsoft", "FusedMatMul"),
+    }
+)
+
+
+def find_weights(model: ir.Model) -> list[Weight]:
+    """Find every floating-point initializer that is a factor or a looked-up table.
+
+    The main graph, branches and loop bodies are searched, and uses are followed into them.
+    ``Identity`` and ``Transpose`` are followed, and so is the choice of one layer's part of a
+    stack inside a loop, which is an obstacle. A tensor that no operation uses as a weight is
+    not listed.
+    """
+    iterations = {
+        body.inputs[0]
+        for graph in all_graphs(model)
+        for node in graph
+        if node.op_type == "Loop" and not node.domain
+        if (body := node.attributes["body"].as_graph()).inputs
+    }
+    weights = []
+    for graph in all_graphs(model):
+        if isinstance(graph, ir.Graph):
+            for value in graph.initializers.values():
+                weight = _read(value, iterations)
+                if weight is not None and weight.uses:
+                    weights.append(weight)
+    return weights
+
+
+def _read(value: ir.Value, iterations: set[ir.Value]) -> Weight | None:
+    tensor = value.const_value
+    if tensor is None or not tensor.dtype.is_floating_point() or not len(tensor.shape):
+        return None
+    weight = Weight(value)
+    if value.is_graph_input():
+        weight.obstacles.append("is an input: callers may override it")
+    if tensor.dtype != ir.DataType.FLOAT:
+        weight.obstacles.append(f"holds {tensor.dtype.name.lower()}")
+    if len(tensor.shape) != 2:
+        weight.obstacles.append(f"has {len(tensor.shape)} dimensions, not 2")
+    if 0 in tuple(tensor.shape):
+        weight.obstacles.append("is empty")
+    _follow(weight, value, (), False, iterations)
+    weight.obstacles = list(dict.fromkeys(weight.obstacles))
+    return weight
+
+
+def _follow(
+    weight: Weight,
+    value: ir.Value,
+    path: tuple[ir.Node, ...],
+    transposed: bool,
+    iterations: set[ir.Value],
+) -> None:
+    """Add the uses of ``value``, which is the weight behind ``path``."""
+    if value.is_graph_output():
+        weight.obstacles.append("is an output")
+    for node, index in value.uses():
+        kind = (node.domain, node.op_type)
+        if kind == ("", "Identity"):
+            _follow(weight, node.outputs[0], (*path, node), transposed, iterations)
+        elif kind == ("", "Transpose") and len(weight.tensor.shape) == 2:
+            perm = list(node.attributes.get_ints("perm", (1, 0)))
+            turned = transposed ^ (perm == [1, 0])
+            _follow(weight, node.outputs[0], (*path, node), turned, iterations)
+        elif kind == ("", "Gather") and _picks_one(node.inputs[1], iterations):
+            if index == 0 and len(weight.tensor.shape) > 2:
+                weight.obstacles.append("is a stack of layers' weights")
+                _follow(weight, node.outputs[0], (*path, node), transposed, iterations)
+            else:
+                weight.obstacles.append("a single row of it is read")
+        elif kind in (("", "MatMul"), ("", "Gemm"), ("", "Gather")) or kind in _OTHERS:
+            _use(weight, node, index, path, transposed)
+        else:
+            weight.obstacles.append(f"also used by {node.op_type}")
+
+
+def _use(
+    weight: Weight, node: ir.Node, index: int, path: tuple[ir.Node, ...], transposed: bool
+) -> None:
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    is_table = operator == "Gather" and index == 0 and len(weight.tensor.shape) > 1
+    if operator == "Gather" and not is_table:
+        weight.obstacles.append("also used by Gather, as a vector")
+        return
+    if operator == "Gemm" and index == 2:
+        weight.obstacles.append("also used by Gemm, as a bias")
+        return
+    if operator == "Gemm" and index == 1:
+        transposed ^= bool(node.attributes.get_int("transB", 0))
+    weight.uses.append(WeightUse(node, operator, transposed, path))
+    weight.obstacles.extend(_obstacles(node, index, transposed))
+
+
+def _obstacles(node: ir.Node, index: int, transposed: bool) -> Iterator[str]:
+    """Yield what keeps this operation from using a weight in another form."""
+    read_attribute = node.attributes
+    if (node.domain, node.op_type) in _OTHERS:
+        yield f"used by {node.op_type}, which has no form of fewer bits"
+    elif node.op_type == "Gather":
+        if transposed or read_attribute.get_int("axis", 0) != 0:
+            yield "looked up by columns"
+    elif index == 0:
+        yield f"the left factor of a {node.op_type}"
+    elif node.op_type == "Gemm":
+        for name, plain in (("alpha", 1.0), ("beta", 1.0)):
+            if (factor := read_attribute.get_float(name, plain)) != plain:
+                yield f"used by a Gemm whose {name} is {factor:g}"
+        if read_attribute.get_int("transA", 0):
+            yield "used by a Gemm that transposes its left factor"
+    if isinstance(node.graph, ir.Function):
+        yield "used in a function"
+
+
+def _picks_one(index: ir.Value | None, iterations: set[ir.Value]) -> bool:
+    """Whether ``index`` picks one slice, as the number of a layer does, and is no lookup."""
+    if index is None:
+        return False
+    if index in iterations or (index.shape is not None and index.shape.rank() == 0):
+        return True
+    node = index.producer()
+    if node is None or node.domain or node.op_type != "Gather":
+        return False
+    return _picks_one(node.inputs[1], iterations)
