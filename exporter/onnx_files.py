@@ -54,6 +54,7 @@ def write_model(model: ir.Model, path: Path) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     data = f"{path.name}_data"
+    overwrites = (path.parent / data).resolve() in external_files(model)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
         staged = Path(folder) / path.name
         if stored_bytes(model) > EXTERNAL_DATA_ABOVE_BYTES:
@@ -67,6 +68,16 @@ def write_model(model: ir.Model, path: Path) -> None:
                 file.replace(path.parent / file.name)
             else:
                 (path.parent / file.name).unlink(missing_ok=True)
+    if overwrites and (path.parent / data).exists():
+        _adopt_external(model, read_model(path))
+
+
+def _adopt_external(model: ir.Model, written: ir.Model) -> None:
+    """Let ``model`` read its tensors where ``written`` has them: their old places are gone."""
+    for old, new in zip(iter_graphs(model), iter_graphs(written), strict=True):
+        for name, value in new.initializers.items():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                old.initializers[name].const_value = value.const_value
 
 
 def _inline(model: ir.Model, at_most: float = math.inf) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx_ir as ir
 
-from exporter.passes.weights.coverage import StoredWeight, StoreWeightsPass
+from exporter.passes.weights.coverage import RewriteUsesPass, StoredWeight
 from exporter.passes.weights.emit import Emitter
 from exporter.passes.weights.find import Weight, WeightUse
 from exporter.passes.weights.integer_product import emit_integer_product, emit_transpose
@@ -37,7 +37,7 @@ class _Stored:
     flipped: bool
 
 
-class QuantizeToInt8Pass(StoreWeightsPass[_Stored]):
+class QuantizeToInt8Pass(RewriteUsesPass[_Stored]):
     """Store each weight once in 8 bits; products quantize their activations at run time.
 
     ::
@@ -66,7 +66,7 @@ class QuantizeToInt8Pass(StoreWeightsPass[_Stored]):
 
     Args:
         store: how 8 bits are used.
-        operators, keep: see :class:`StoreWeightsPass`.
+        operators, keep: see :class:`.StoreWeightsPass`.
     """
 
     def __init__(

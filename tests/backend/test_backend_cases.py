@@ -159,12 +159,13 @@ def test_the_sweep_is_not_empty() -> None:
     assert counts["frozen"] >= 1_550
     assert counts["stacked"] >= 700
     assert sum(tally.loops for tally in nodes) >= 300
-    assert sum(tally.unchanged["as it is"] for tally in stored) >= 130
+    assert sum(tally.unchanged["as it is"] for tally in stored) >= 95
 
 
 def test_every_case_that_is_left_out_is_left_out_by_onnxruntime() -> None:
     tallies = [node_tally(module) for module in node_modules()]
+    tallies += [stored_tally(kind) for kind in STORED_KINDS]
     left_out = {name: why for tally in tallies for name, why in tally.unrunnable.items()}
     reasons = ("NOT_IMPLEMENTED", "is not a registered", "gives something else", "ONNXRuntimeError")
     assert {n: w for n, w in left_out.items() if not any(r in w for r in reasons)} == {}
-    assert len(left_out) <= 200
+    assert len(left_out) <= 200  # of 2,024

@@ -17,7 +17,7 @@ from exporter.passes.weights.emit import Emitter
 from exporter.passes.weights.find import Weight, WeightUse, find_weights
 from exporter.precision import OPERATORS, Keep, Operator
 
-__all__ = ["Coverage", "StoreWeightsPass", "StoredWeight"]
+__all__ = ["Coverage", "RewriteUsesPass", "StoreWeightsPass", "StoredWeight", "replace_node"]
 
 FIRST_OPSET = 13
 """The first opset in which ``Unsqueeze`` takes axes as an input, as the forms here do."""
@@ -111,8 +111,10 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
         """Store ``weight`` in its new form, changing no use, or say why not."""
 
     @abc.abstractmethod
-    def rewrite_use(self, use: WeightUse, stored: Stored, emitter: Emitter) -> ir.Value:
-        """Add nodes before ``use.node`` that compute its output from ``stored``."""
+    def apply(
+        self, model: ir.Model, chosen: Sequence[tuple[Weight, Stored]], emitter: Emitter
+    ) -> None:
+        """Make every use of the weights read what is stored."""
 
     def rewrite(self, model: ir.Model) -> None:
         """Store all weights that can be."""
@@ -123,22 +125,16 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
                 f"opset {version}; convert it with onnx.version_converter first"
             )
         emitter = Emitter(model)
-        uses: dict[ir.Node, tuple[WeightUse, Stored]] = {}
-        reached: list[Weight] = []
+        chosen: list[tuple[Weight, Stored]] = []
         for weight in weights:
             answer = self._left(weight) or self.convert(weight, emitter)
             if isinstance(answer, str):
                 self.skipped.append(Skip(weight.name, answer))
-                continue
-            stored, match = answer
-            self.matches.append(match)
-            reached.append(weight)
-            uses.update((use.node, (use, stored)) for use in weight.uses)
-        # In the order of the nodes: what uses share is made by the first of them.
-        for graph in list(all_graphs(model)):
-            for node in list(graph):
-                if node in uses:
-                    _replace(node, self.rewrite_use(*uses[node], emitter))
+            else:
+                chosen.append((weight, answer[0]))
+                self.matches.append(answer[1])
+        self.apply(model, chosen, emitter)
+        reached = [weight for weight, _ in chosen]
         for weight in reached:
             _remove(weight)
         self.coverage = Coverage(
@@ -149,14 +145,18 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
             skipped=tuple(self.skipped),
         )
 
+    def obstacles(self, weight: Weight) -> Sequence[str]:
+        """Say why the uses of ``weight`` cannot read this form."""
+        return weight.obstacles
+
     def _left(self, weight: Weight) -> str | None:
         """Say why ``weight`` stays as it is."""
         for keep in self._keep:
             for name in (weight.name, *(use.name for use in weight.uses)):
                 if keep.matches(name):
                     return f"kept: {name} matches {keep.pattern!r} ({keep.why})"
-        if weight.obstacles:
-            return "; ".join(weight.obstacles)
+        if reasons := [*weight.fixed, *self.obstacles(weight)]:
+            return "; ".join(reasons)
         if others := weight.operators - self._operators:
             return f"used by {', '.join(sorted(others))}, which this precision leaves"
         array = weight.tensor.numpy()
@@ -165,7 +165,26 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
         return None
 
 
-def _replace(node: ir.Node, result: ir.Value) -> None:
+class RewriteUsesPass(StoreWeightsPass[Stored]):
+    """Stores weights in a form that each use reads in its own way."""
+
+    @abc.abstractmethod
+    def rewrite_use(self, use: WeightUse, stored: Stored, emitter: Emitter) -> ir.Value:
+        """Add nodes before ``use.node`` that compute its output from ``stored``."""
+
+    def apply(
+        self, model: ir.Model, chosen: Sequence[tuple[Weight, Stored]], emitter: Emitter
+    ) -> None:
+        """Replace the uses in the order of the nodes: the first makes what they share."""
+        uses = {use.node: (use, stored) for weight, stored in chosen for use in weight.uses}
+        for graph in list(all_graphs(model)):
+            for node in list(graph):
+                if node in uses:
+                    replace_node(node, self.rewrite_use(*uses[node], emitter))
+
+
+def replace_node(node: ir.Node, result: ir.Value) -> None:
+    """Let ``result``, made before ``node``, take the place of its only output."""
     graph, output = node.graph, node.outputs[0]
     assert graph is not None
     ir.convenience.replace_nodes_and_values(graph, node, [node], [], [output], [result])

@@ -46,11 +46,13 @@ class Weight:
     Args:
         value: the initializer.
         uses: all operations on it.
-        obstacles: why it cannot be stored otherwise; empty if it can.
+        fixed: why the tensor must stay as it is, whatever the form; empty if it need not.
+        obstacles: why its uses cannot read a matrix of integers; empty if they can.
     """
 
     value: ir.Value
     uses: list[WeightUse] = field(default_factory=list)
+    fixed: list[str] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
 
     @property
@@ -96,6 +98,8 @@ _OTHERS = frozenset(
 def find_weights(model: ir.Model) -> list[Weight]:
     """Find every floating-point initializer that is a factor or a looked-up table.
 
+    ``fixed`` and ``obstacles`` of what is found say what can be done with it.
+
     The main graph, branches and loop bodies are searched, and uses are followed into them.
     ``Identity`` and ``Transpose`` are followed, and so is the choice of one layer's part of a
     stack inside a loop, which is an obstacle. A tensor that no operation uses as a weight is
@@ -124,14 +128,15 @@ def _read(value: ir.Value, iterations: set[ir.Value]) -> Weight | None:
         return None
     weight = Weight(value)
     if value.is_graph_input():
-        weight.obstacles.append("is an input: callers may override it")
+        weight.fixed.append("is an input: callers may override it")
     if tensor.dtype != ir.DataType.FLOAT:
-        weight.obstacles.append(f"holds {tensor.dtype.name.lower()}")
+        weight.fixed.append(f"holds {tensor.dtype.name.lower()}")
     if len(tensor.shape) != 2:
         weight.obstacles.append(f"has {len(tensor.shape)} dimensions, not 2")
     if 0 in tuple(tensor.shape):
-        weight.obstacles.append("is empty")
+        weight.fixed.append("is empty")
     _follow(weight, value, (), False, iterations)
+    weight.fixed = list(dict.fromkeys(weight.fixed))
     weight.obstacles = list(dict.fromkeys(weight.obstacles))
     return weight
 
@@ -145,7 +150,7 @@ def _follow(
 ) -> None:
     """Add the uses of ``value``, which is the weight behind ``path``."""
     if value.is_graph_output():
-        weight.obstacles.append("is an output")
+        weight.fixed.append("is an output")
     for node, index in value.uses():
         kind = (node.domain, node.op_type)
         if kind == ("", "Identity"):
