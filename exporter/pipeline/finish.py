@@ -147,7 +147,7 @@ def _record(variant: str, path: Path, name: str, model: ir.Model, **details: Any
     return ModelRecord(
         variant=variant,
         path=name,
-        opset=model.opset_imports[""],
+        opset=model.opset_imports.get("", 1),
         nodes=count_nodes(model),
         stored_bytes=stored_bytes(model),
         file_bytes=file_bytes(path),
