@@ -20,6 +20,9 @@ _LARGEST = float(np.finfo(np.float16).max)
 _SMALLEST = 2.0**-8
 """Below this largest number a tensor is rescaled: most of it would be subnormal, or zero."""
 
+_LOST_SHARE = 0.001
+"""Share of numbers that may become zero unsaid: among normal weights a few are that small."""
+
 
 @dataclass(frozen=True)
 class _Stored:
@@ -45,7 +48,8 @@ class StoreAsFloat16Pass(StoreWeightsPass[_Stored]):
        biases, normalization and other constants of the computation stay as they are.
     3. A weight with a number beyond 65504, or with none above 2⁻⁸, is divided by a power of
        two to fit, exactly, and multiplied again after the ``Cast``. Nothing is clipped. Such
-       weights, and numbers that float16 turns to zero, are named in ``notice``.
+       weights, and those of which float16 turns more than 0.1 % of the numbers to zero, have a
+       ``notice``.
     4. Left, with the reason: what is not finite, not float32, a graph input or an output.
 
     Args:
@@ -66,7 +70,7 @@ class StoreAsFloat16Pass(StoreWeightsPass[_Stored]):
         relative, largest = errors(array, restored)
         lost = int(np.count_nonzero((restored == 0) & (array != 0)))
         notices = [f"divided by 2**{exponent} to fit float16"] if exponent else []
-        if lost:
+        if lost > _LOST_SHARE * array.size:
             notices.append(f"{lost:,} of {array.size:,} numbers are too small and became zero")
         match = StoredWeight(
             value=weight.name,
