@@ -107,15 +107,16 @@ def read_model(path: Path) -> ir.Model:
     path = path.absolute()  # a relative one would switch onnx_ir's own path checks off
     try:
         model = ir.load(path, format="protobuf")
-    except (DecodeError, SerdeError, ValueError, TypeError, KeyError, EOFError) as error:
-        # What onnx_ir says of a damaged graph are names of its own functions.
-        reason = "its graph is damaged" if isinstance(error, SerdeError) else error
-        raise CheckpointError(f"{path} is not a readable ONNX file: {reason}") from error
+    except DecodeError as error:
+        raise CheckpointError(f"{path} is not a readable ONNX file: {error}") from error
+    except (SerdeError, ValueError, TypeError, KeyError, EOFError) as error:
+        raise _damaged(path, error) from error
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror}") from error
     if not (model.opset_imports or model.graph.num_nodes()):
         raise CheckpointError(f"{path} is not an ONNX model: it holds no graph")
-    for value, tensor in _external_initializers(model):
+    _check_texts(path, model)
+    for value, tensor in _external_initializers(path, model):
         file = _locate(path, str(tensor.location), tensor.name)
         _check_range(file, tensor)
         value.const_value = ir.ExternalTensor(
@@ -132,6 +133,26 @@ def read_model(path: Path) -> ir.Model:
     return model
 
 
+def _damaged(path: Path, error: BaseException) -> CheckpointError:
+    while error.__cause__ is not None:  # the outer ones name functions of onnx_ir
+        error = error.__cause__
+    # A failed call speaks of onnx_ir's code, not of the file.
+    failed_call = isinstance(error, TypeError) and "argument" in str(error)
+    what = "its graph makes no sense" if failed_call else error
+    return CheckpointError(f"{path} is damaged: {what}; copy or download it again")
+
+
+def _check_texts(path: Path, model: ir.Model) -> None:
+    """Refuse bytes where a text should be: whatever sorts or joins texts would fail."""
+    for graph in iter_graphs(model):
+        for node in graph:
+            if not all(isinstance(text, str) for text in (node.op_type, node.domain)):
+                raise CheckpointError(
+                    f"{path} is damaged: it has a node of the type {node.op_type!r}; "
+                    "copy or download it again"
+                )
+
+
 def external_files(model: ir.Model) -> list[Path]:
     """Return the external data files that a model read by :func:`read_model` uses."""
     tensors = (tensor for _, tensor in iter_stored_tensors(model))
@@ -139,9 +160,13 @@ def external_files(model: ir.Model) -> list[Path]:
     return sorted(paths)
 
 
-def _external_initializers(model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:
+def _external_initializers(path: Path, model: ir.Model) -> list[tuple[ir.Value, ir.ExternalTensor]]:
     found = []
-    for stored in iter_stored(model):
+    try:
+        stored_tensors = list(iter_stored(model))
+    except (TypeError, ValueError) as error:
+        raise _damaged(path, error) from error
+    for stored in stored_tensors:
         if not isinstance(stored.tensor, ir.ExternalTensor):
             continue
         if stored.value is None or not stored.value.is_initializer():

@@ -82,7 +82,7 @@ def _inspect_file(
 
 
 def _inspect_model(path: Path, record: Mapping[str, Any]) -> tuple[ModelInspection, list[Path]]:
-    model = _read(path)
+    model = read_model(path)
     files = [path, *external_files(model)]
     labels = graph_labels(model)
     try:
@@ -113,25 +113,6 @@ def _inspect_model(path: Path, record: Mapping[str, Any]) -> tuple[ModelInspecti
         repair=_repair(path) if _needs_repair(stored, wasted, quantizer) else None,
     )
     return found, files
-
-
-def _read(path: Path) -> ir.Model:
-    try:
-        model = read_model(path)
-    except (ir.serde.SerdeError, TypeError, ValueError) as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise CheckpointError(f"{path} is damaged: {cause}; copy or download it again") from error
-    # protobuf hands out bytes where a text is none, and whatever sorts or joins texts fails.
-    for graph in iter_graphs(model):
-        for node in graph:
-            if not all(isinstance(text, str) for text in (node.op_type, node.domain)):
-                raise CheckpointError(
-                    f"{path} is damaged: it has a node of the type {node.op_type!r}; "
-                    "copy or download it again"
-                )
-    return model
 
 
 def _needs_repair(stored: int, wasted: int, quantizer: QuantizerReach) -> bool:
