@@ -112,6 +112,8 @@ VARIANTS: dict[str, tuple[Rewrite, ...]] = {
     "MultiHeadAttention": (multi_head_attention,),
     "com.microsoft.Attention": (contrib_attention,),
     "Attention-23": (opset(23), standard_attention),
+    "packed QKV MatMul + MultiHeadAttention": (multi_head_attention, packed_qkv),
+    "packed QKV MatMul + Attention-23": (opset(23), standard_attention, packed_qkv),
     "Attention-23 + Gelu-20": (opset(23), standard_attention, gelu),
     "MultiHeadAttention + FastGelu + SkipLayerNormalization": (
         multi_head_attention,

@@ -216,8 +216,8 @@ def _document(rows: list[Row], floor: int, rounds: int) -> str:
         *map(_sizes_line, rows),
         "",
         "MB are 10⁶ bytes, of files with all they hold. Unique: distinct tensors of the input, "
-        "as `inspect` counts them, transposed and packed copies too. Copies: bytes that `inspect` counts as "
-        "stored more than once, before and after. Loops: passes × nodes of one pass. Errors are "
+        "as `inspect` counts them, transposed and packed copies too. Copies: bytes that it counts "
+        "as stored more than once, before and after. Loops: passes × nodes of one pass. Errors are "
         "absolute, against the input file in onnxruntime: on the inputs of the export's own "
         "verification, and on others that it did not see; the tolerance is 1e-5.",
         "",
