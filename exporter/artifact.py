@@ -208,7 +208,10 @@ def check_destination(destination: Path, *, replace: bool, source: Path | None =
         ArtifactError: says which of these it is.
     """
     if source is not None:
-        resolved, origin = destination.resolve(), source.resolve()
+        try:
+            resolved, origin = destination.resolve(), source.resolve()
+        except (OSError, RuntimeError) as error:  # a link that leads to itself
+            raise ArtifactError(f"{source} or {destination} cannot be followed: {error}") from error
         if resolved == origin or resolved in origin.parents:
             raise ArtifactError(
                 f"{destination} holds the source model; choose another folder with -o"

@@ -67,10 +67,17 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class VerificationCase:
-    """One named set of input arrays."""
+    """One named set of input arrays.
+
+    Args:
+        name: what it is.
+        feeds: the arrays.
+        padding_rows: rows of the batch that hold nothing but padding.
+    """
 
     name: str
     feeds: Feeds
+    padding_rows: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -238,7 +245,8 @@ def verification_cases(inputs: ModelInputs, *, seed: int = 0) -> list[Verificati
         # The last rows are the padded ones, so they stay where fewer fit.
         rows = row_lengths[-(fixed_rows or sizes.get("batch", batch)) :] if row_lengths else None
         feeds = inputs.draw(sizes, seed=seed + index, lengths=rows)
-        cases.append(VerificationCase(name, feeds))
+        empty = tuple(row for row, length in enumerate(rows or ()) if not length)
+        cases.append(VerificationCase(name, feeds, empty))
     return cases
 
 

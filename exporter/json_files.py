@@ -20,7 +20,7 @@ def read_json(path: Path) -> dict[str, Any]:
     where = f"{path.parent.name}/{path.name}"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CheckpointError(f"{where} cannot be read: {error}") from error
     if not isinstance(values, dict):
         raise CheckpointError(f"{where} is not a JSON object")

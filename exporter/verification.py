@@ -28,6 +28,7 @@ class OutputReport:
         max_abs: largest absolute difference; infinite where one side is finite and the
             other is not, or both are infinite with opposite signs.
         mean_abs: mean absolute difference.
+        largest: largest finite absolute value of the reference.
         max_rel: largest of ``|a-b| / max(|a|, 1e-6)``.
         cosine: cosine of the two flattened arrays, 1.0 when both are zero.
         top1_agreement: share of positions along the last axis whose argmax is equal.
@@ -41,6 +42,7 @@ class OutputReport:
     candidate_shape: tuple[int, ...]
     max_abs: float | None
     mean_abs: float | None
+    largest: float
     max_rel: float | None
     cosine: float | None
     top1_agreement: float | None
@@ -51,12 +53,21 @@ class OutputReport:
 
 @dataclass(frozen=True)
 class CaseReport:
-    """The outputs of one named set of inputs; ``missing`` and ``extra`` are output names."""
+    """The outputs of one named set of inputs.
+
+    Args:
+        case: its name.
+        outputs: one report per output that both sides have.
+        missing: outputs of the reference that the candidate lacks.
+        extra: the other way round.
+        excluded_rows: rows of the batch that were left out of the comparison.
+    """
 
     case: str
     outputs: tuple[OutputReport, ...]
     missing: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
+    excluded_rows: tuple[int, ...] = ()
 
     @property
     def worst(self) -> float:
@@ -103,8 +114,20 @@ def compare(
     case: str,
     reference: Mapping[str, np.ndarray],
     candidate: Mapping[str, np.ndarray],
+    *,
+    exclude_rows: tuple[int, ...] = (),
 ) -> CaseReport:
-    """Measure every output of ``candidate`` against ``reference``."""
+    """Measure every output of ``candidate`` against ``reference``.
+
+    Args:
+        case: name for the report.
+        reference: output name → array.
+        candidate: the same of the other side.
+        exclude_rows: rows of the first dimension that are not compared.
+    """
+    if exclude_rows:
+        reference = {name: _without(value, exclude_rows) for name, value in reference.items()}
+        candidate = {name: _without(value, exclude_rows) for name, value in candidate.items()}
     return CaseReport(
         case=case,
         outputs=tuple(
@@ -114,7 +137,12 @@ def compare(
         ),
         missing=tuple(name for name in reference if name not in candidate),
         extra=tuple(name for name in candidate if name not in reference),
+        excluded_rows=exclude_rows,
     )
+
+
+def _without(value: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
+    return np.delete(value, rows, axis=0) if value.ndim else value
 
 
 def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
@@ -141,8 +169,8 @@ def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
                 )
             elif not output.max_abs <= atol:
                 reasons.append(
-                    f"{case.case}: {output.output} differs by {output.max_abs:.3g}, "
-                    f"more than {atol:.3g}"
+                    f"{case.case}: {output.output} (up to {output.largest:.3g}) differs by "
+                    f"{output.max_abs:.3g}, more than {atol:.3g}"
                 )
     verdict = Verdict("failed" if reasons else "passed", tuple(reasons))
     return Verification(cases=cases, atol=atol, verdict=verdict)
@@ -160,6 +188,7 @@ def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> 
         candidate_shape=candidate.shape,
         max_abs=None if difference is None else float(difference.max(initial=0.0)),
         mean_abs=None if difference is None else float(difference.sum() / max(a.size, 1)),
+        largest=float(np.abs(a[np.isfinite(a)]).max(initial=0.0)),
         max_rel=None if difference is None else float((difference / scale).max(initial=0.0)),
         cosine=_cosine(a, b) if comparable else None,
         top1_agreement=_top1_agreement(a, b) if comparable else None,
@@ -207,6 +236,6 @@ def _case_dict(case: CaseReport) -> dict[str, Any]:
         output["candidate_shape"] = list(output["candidate_shape"])
         for metric in ("max_abs", "mean_abs", "max_rel"):
             output[metric] = _json_number(output[metric])
-    for key in ("outputs", "missing", "extra"):
+    for key in ("outputs", "missing", "extra", "excluded_rows"):
         record[key] = list(record[key])
     return record

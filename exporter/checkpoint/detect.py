@@ -112,7 +112,7 @@ def _detect_archive(path: Path) -> Detected:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
         return Detected(
             "unsupported",
             f"is truncated or damaged ({path.stat().st_size:,} bytes of a zip archive without "
@@ -160,7 +160,7 @@ def _detect_folder(path: Path) -> Detected:
         return Detected("incomplete_folder", _without_config(path))
     try:
         values = json.loads(config.read_text(encoding="utf-8"))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         return Detected("incomplete_folder", f"has a config.json that is not JSON: {error}")
     if not isinstance(values, dict):
         return Detected("incomplete_folder", "has a config.json that is not a JSON object")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -11,6 +10,7 @@ from safetensors.torch import load_file
 from exporter.checkpoint.detect import describe_weights_file
 from exporter.checkpoint.state_dicts import StateDict, find_state_dict, list_some, load_tensors
 from exporter.errors import CheckpointError
+from exporter.json_files import read_json
 
 __all__ = ["find_weight_files", "read_weights"]
 
@@ -54,12 +54,12 @@ def _present(path: Path) -> bool:
 
 def _shards(index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        names = sorted(set(read_json(index)["weight_map"].values()))
+        outside = [name for name in names if Path(name).name != name]
+    except (KeyError, AttributeError, TypeError) as error:
         raise CheckpointError(f"{index.name} is no index of weight files: {error!r}") from error
-    for name in names:
-        if Path(name).name != name:
-            raise CheckpointError(f"{index.name} names {name!r}, which is outside its folder")
+    if outside:
+        raise CheckpointError(f"{index.name} names {outside[0]!r}, which is outside its folder")
     return [index.parent / name for name in names]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,8 @@ from exporter.onnx_files import external_files, read_model
 __all__ = ["LoadedGraph", "find_graph_file", "load_graph", "modernize"]
 
 _FIRST_IR_WITH_CONSTANTS = 4
+# Names that torch's exporter and onnx's shape inference make up.
+_AUTOMATIC = re.compile(r"s\d+|unk__\d+")
 _PLACES = ("model.onnx", "onnx/model.onnx")
 
 
@@ -177,10 +180,12 @@ def _spec(value: ir.Value) -> InputSpec:
 
 
 def _size(size: int | ir.SymbolicDimProtocol, axis: int) -> int | str:
-    """Name a size without a name after its place: batch first, then sequence."""
+    """Name a size that nobody named after its place: batch first, then sequence."""
     if isinstance(size, int):
         return size
-    text = str(size.value) if size.value is not None else ("batch", "sequence")[min(axis, 1)]
+    text = "" if size.value is None else str(size.value)
+    if not text or _AUTOMATIC.fullmatch(text):
+        return ("batch", "sequence")[axis] if axis < 2 else text or f"size_{axis}"
     return "batch" if text.startswith("batch") else text
 
 

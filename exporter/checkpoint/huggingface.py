@@ -119,7 +119,7 @@ def _choose(config: Mapping[str, Any], name: str) -> tuple[str, str]:
     if family is None:
         raise CheckpointError(f"{name}: model_type {config.get('model_type')!r}; {supported}")
     architectures = config.get("architectures") or []
-    if len(architectures) != 1:
+    if not isinstance(architectures, list) or len(architectures) != 1:
         raise CheckpointError(
             f'{name}: config.json must say which head to export, such as "architectures": '
             f'["{family}Model"]; {supported}'
@@ -129,6 +129,9 @@ def _choose(config: Mapping[str, Any], name: str) -> tuple[str, str]:
         raise CheckpointError(f"{name}: architecture {architectures[0]!r}; {supported}")
     if config.get("is_decoder") or config.get("add_cross_attention"):
         raise CheckpointError(f"{name}: is_decoder models are not supported, only encoders")
+    depth = config.get("num_hidden_layers", 1)
+    if not (isinstance(depth, int) and 1 <= depth <= 10_000):
+        raise CheckpointError(f"{name}: num_hidden_layers must be 1 to 10000, not {depth!r}")
     position = config.get("position_embedding_type", "absolute")
     if position != "absolute":
         raise CheckpointError(

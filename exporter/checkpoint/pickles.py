@@ -58,7 +58,7 @@ def read_pickle(path: Path) -> PickleContent:
         with zipfile.ZipFile(path) as archive:
             member = next(n for n in archive.namelist() if n.rpartition("/")[2] == "data.pkl")
             return _scan(pickletools.genops(archive.read(member)))
-    except (StopIteration, zipfile.BadZipFile, EOFError, OSError) as error:
+    except (StopIteration, zipfile.BadZipFile, EOFError, OSError, ValueError) as error:
         raise ValueError(f"no readable data.pkl in {path.name}") from error
 
 

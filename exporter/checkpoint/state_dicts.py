@@ -84,10 +84,15 @@ def find_state_dict(values: Any, name: str) -> StateDict:
     while isinstance(current, Mapping):
         if current and all(isinstance(value, Tensor) for value in current.values()):
             return dict(current)
-        inner = next((k for k in _NESTED if isinstance(current.get(k), Mapping)), None)
-        if inner is None:
+        inner = [key for key in _NESTED if isinstance(current.get(key), Mapping)]
+        if not inner:
             break
-        current = current[inner]
+        if len(inner) > 1:
+            raise CheckpointError(
+                f"{name} holds weights under {' and '.join(map(repr, inner))}; keep the one "
+                "to export"
+            )
+        current = current[inner[0]]
     found = f": {list_some(map(str, current))}" if isinstance(current, Mapping) else ""
     raise CheckpointError(
         f"{name} holds no state dict, neither at its top nor under {', '.join(_NESTED)}{found}"

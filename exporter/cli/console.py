@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -35,7 +37,10 @@ def output_console() -> Console:
 
 
 def clear_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn the package's errors, and the system's, into one line and exit code 1."""
+    """Turn every error into one line and exit code 1.
+
+    What is neither ours nor the system's is a fault of this program: its line says where.
+    """
 
     @wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
@@ -43,8 +48,21 @@ def clear_errors(command: Callable[..., None]) -> Callable[..., None]:
             command(*args, **kwargs)
         except (ExportError, OSError) as error:
             raise click.ClickException(str(error)) from error
+        except (click.ClickException, click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            raise click.ClickException(_internal(error)) from error
 
     return run
+
+
+def _internal(error: Exception) -> str:
+    frames = traceback.extract_tb(error.__traceback__)
+    package = Path(__file__).parents[1]
+    ours = [frame for frame in frames if package in Path(frame.filename).parents]
+    place = f"{Path(ours[-1].filename).relative_to(package.parent)}:{ours[-1].lineno}"
+    text = " ".join(str(error).split())[:300]
+    return f"a fault of albert-export at {place}: {type(error).__name__}: {text}; please report it"
 
 
 @contextmanager

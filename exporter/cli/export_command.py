@@ -77,11 +77,12 @@ __all__ = ["export"]
 @click.option("--keep-failed", is_flag=True, help="Keep an artifact that fails, marked as failed.")
 @clear_errors
 def export(model: Path, output: Path | None, as_json: bool, force: bool, **options: Any) -> None:
-    """Export MODEL to an ONNX artifact, verified against PyTorch.
+    """Export MODEL to a verified ONNX artifact.
 
     MODEL is a reference checkpoint (.pt), a Hugging Face folder (ALBERT, BERT), an
-    exported program (.pt2), or a pickled module (.pt, with --trust-pickle). The exit
-    code is 0 only if the artifact was written and computes what PyTorch computes.
+    exported program (.pt2), a pickled module (.pt, with --trust-pickle), or an ONNX file,
+    which keeps its opset and is compared with itself. The exit code is 0 only if the
+    artifact was written and computes what the source computes.
     """
     from exporter.pipeline import ExportOptions, as_record, export_model
 

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import onnx_ir as ir
-
 from exporter.accounting import iter_graphs
 from exporter.artifact import MANIFEST_NAME, Artifact
 from exporter.errors import CheckpointError

@@ -45,6 +45,10 @@ class EncoderConfig:
         for name in _SIZES:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.num_hidden_layers > _DEEPEST:
+            raise ValueError(
+                f"num_hidden_layers must be at most {_DEEPEST}, not {self.num_hidden_layers}"
+            )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is not a multiple of "
@@ -91,6 +95,9 @@ class EncoderConfig:
             **chosen,
         )
 
+
+_DEEPEST = 10_000
+"""Layers that are still a model and not a slip of the pen."""
 
 _SIZES = (
     "vocab_size",

@@ -13,6 +13,7 @@ from exporter.artifact import Artifact, check_destination
 from exporter.checkpoint.graph_file import load_graph
 from exporter.errors import CaptureError, CheckpointError, ExportError
 from exporter.inputs import Feeds, ModelInputs, verification_cases
+from exporter.memory import return_freed_memory
 from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
 from exporter.pipeline.finish import finish
 from exporter.pipeline.layout import LaidOut, lay_out
@@ -58,6 +59,7 @@ def export_graph(
     inputs = _with_limits(loaded.inputs, session)
     reference = _recorded(session, inputs)
     del session
+    return_freed_memory()
     before = stored_bytes(loaded.model)
     graph = LaidOut(loaded.model, loaded.model, (), None)
     if options.dedupe:

@@ -39,7 +39,7 @@ class CpuSession:
     ) -> None:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = threads
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # an error is raised anyway
         if not optimize:
             levels = onnxruntime.GraphOptimizationLevel
             options.graph_optimization_level = levels.ORT_DISABLE_ALL

@@ -140,3 +140,12 @@ def test_what_stands_beside_the_graph_comes_along(tmp_path: Path) -> None:
     loaded = load_graph(tmp_path / "onnx" / "model.onnx")
     assert loaded.config == {"a": 1}
     assert loaded.assets["tokenizer.json"] == tmp_path / "tokenizer.json"
+
+
+@pytest.mark.parametrize("name", ["s21", "unk__7"])
+def test_sizes_with_names_made_up_by_an_exporter_are_named_after_their_place(
+    tmp_path: Path, name: str
+) -> None:
+    text = f"agraph (int64[{name}, {name}0] ids) => (int64[{name}, {name}0] y) {{ y = Neg (ids) }}"
+    path = save(tmp_path / "model.onnx", text)
+    assert load_graph(path).inputs.specs[0].shape == ("batch", "sequence")

@@ -9,7 +9,12 @@ import torch
 from torch import Tensor
 
 from exporter.checkpoint import load_checkpoint
-from exporter.checkpoint.state_dicts import fold_ties, list_some, strip_wrappers
+from exporter.checkpoint.state_dicts import (
+    find_state_dict,
+    fold_ties,
+    list_some,
+    strip_wrappers,
+)
 from exporter.errors import CheckpointError
 from tests.checkpoint.helpers import (
     example,
@@ -128,3 +133,9 @@ def test_a_tie_saved_under_one_name_fills_the_other() -> None:
 def test_long_lists_end_in_a_count() -> None:
     assert list_some("abc") == "a, b, c"
     assert list_some("abcdefg") == "a, b, c, d, e and 2 more"
+
+
+def test_weights_under_two_keys_are_not_chosen_between() -> None:
+    weights = {"a": torch.zeros(1)}
+    with pytest.raises(CheckpointError, match="under 'state_dict' and 'model'; keep the one"):
+        find_state_dict({"state_dict": weights, "model": weights}, "model.pt")

@@ -72,3 +72,16 @@ def test_the_module_runs_like_the_command() -> None:
         [sys.executable, "-m", "exporter", "--version"], capture_output=True, text=True, check=True
     )
     assert __version__ in done.stdout
+
+
+def test_a_fault_of_our_own_is_one_line_that_says_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **options: object) -> None:
+        raise TypeError("two\nlines")
+
+    monkeypatch.setattr("exporter.artifact.Artifact.load", broken)
+    result = CliRunner().invoke(main, ["bench", "anywhere"])
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(
+        "Error: a fault of albert-export at exporter/cli/bench_command.py:"
+    )
+    assert result.stderr.rstrip().endswith("TypeError: two lines; please report it")

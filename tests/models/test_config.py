@@ -61,3 +61,8 @@ def test_another_model_type_and_a_fractional_size_are_refused() -> None:
         EncoderConfig.from_dict(values | {"model_type": "albert"})
     with pytest.raises(ValueError, match=r"hidden_size must be a whole number, not 32\.5"):
         EncoderConfig.from_dict(values | {"hidden_size": 32.5})
+
+
+def test_a_depth_beyond_all_reason_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="num_hidden_layers must be at most 10000"):
+        EncoderConfig(num_hidden_layers=1_000_000_000)
