@@ -39,6 +39,7 @@ class _Stored:
         weight: the initializer that is replaced.
         run: how its products run, which may be simpler than what was asked for.
         flipped: the rows are the columns of the weight.
+        block: numbers per scale.
         nibbles: the numbers; ``None`` where ``matrix`` holds them.
         matrix: for ``dequantize``: int4 or uint4 ``[K, N]``, scales and zero points
             ``[K / block, N]``.
@@ -48,6 +49,7 @@ class _Stored:
     weight: ir.Value
     run: Int4Run
     flipped: bool
+    block: int
     nibbles: Nibbles | None = None
     matrix: tuple[ir.Value, ir.Value, ir.Value | None] | None = None
     scale: ir.Value | None = None
@@ -148,7 +150,7 @@ class QuantizeToInt4Pass(RewriteUsesPass[_Stored]):
             largest_error=largest,
             operations=tuple(use.name for use in weight.uses),
         )
-        return _Stored(weight.value, run, flipped, nibbles, matrix, scale), match
+        return _Stored(weight.value, run, flipped, self._store.block, nibbles, matrix, scale), match
 
     def _detail(self, weight: Weight, blocks: Blocks, run: Int4Run) -> str:
         kind = "symmetric" if self._store.symmetric else "with zero points"
@@ -188,7 +190,7 @@ def _factor(emitter: Emitter, stored: _Stored, use: WeightUse) -> ir.Value:
     """Return the weight as float32 ``[K, N]``, computed once at the front of its graph."""
     front, name = emitter.front(stored.weight), str(stored.weight.name)
     if stored.matrix is not None:
-        return _dequantize(emitter, use, stored.matrix, name)
+        return _dequantize(emitter, stored, name)
     assert stored.nibbles is not None
     key = ("expanded", stored.nibbles.packed)
     rows = emitter.once(key)
@@ -197,9 +199,7 @@ def _factor(emitter: Emitter, stored: _Stored, use: WeightUse) -> ir.Value:
     return emit_transpose(emitter, stored.weight, rows) if stored.read_by_rows(use) else rows
 
 
-def _int8_factor(
-    emitter: Emitter, stored: _Stored, use: WeightUse, scale: ir.Value
-) -> ir.Value:
+def _int8_factor(emitter: Emitter, stored: _Stored, use: WeightUse, scale: ir.Value) -> ir.Value:
     """Return the weight as int8 ``[K, N]``, computed once at the front of its graph."""
     weight = _factor(emitter, stored, use)
     key = ("int8", weight)
@@ -263,16 +263,20 @@ def _store_matrix(
     return emitter.store(weight, f"{name}_uint4", numbers), scales, zero_points
 
 
-def _dequantize(
-    emitter: Emitter,
-    use: WeightUse,
-    matrix: tuple[ir.Value, ir.Value, ir.Value | None],
-    name: str,
-) -> ir.Value:
-    """Dequantize before the product itself: at every inference."""
-    numbers, scales, zero_points = matrix
+def _dequantize(emitter: Emitter, stored: _Stored, name: str) -> ir.Value:
+    """Dequantize at the front of the graph: at every inference, once for all uses.
+
+    Inside a loop body onnxruntime would look for the numbers in the body, and refuse to load.
+    """
+    assert stored.matrix is not None
+    numbers, scales, zero_points = stored.matrix
+    key = ("dequantized", numbers)
+    if (known := emitter.once(key)) is not None:
+        return known
     inputs = [numbers, _float_scales(emitter, scales)]
     if zero_points is not None:
         inputs.append(zero_points)
-    assert numbers.shape is not None and scales.shape is not None
-    return emitter.op(use.node, "DequantizeLinear", inputs, f"{name}_float", {"axis": 0})[0]
+    blocks = {"axis": 0, "block_size": stored.block}
+    front = emitter.front(stored.weight)
+    (matrix,) = emitter.op(front, "DequantizeLinear", inputs, f"{name}_float", blocks)
+    return emitter.remember(key, matrix)

@@ -91,7 +91,7 @@ class QuantizeToInt8Pass(RewriteUsesPass[_Stored]):
         stored = _Stored(
             numbers=emitter.store(
                 weight.value,
-                f"{weight.name}_quantized",
+                f"{weight.name}_q8",
                 channels.numbers.T if flipped else channels.numbers,
             ),
             scale=emitter.store(weight.value, f"{weight.name}_scale", channels.scale),

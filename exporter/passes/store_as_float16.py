@@ -89,6 +89,7 @@ class StoreAsFloat16Pass(StoreWeightsPass[_Stored]):
         """Look up in the stored table; expand for everything else."""
         for weight, stored in chosen:
             expanded = None
+            sizes = {use.node for use in weight.sizes}
             for node, index in list(weight.value.uses()):
                 if node.op_type == "Gather" and not node.domain and index == 0:
                     rows = [stored.numbers, node.inputs[1]]
@@ -96,6 +97,8 @@ class StoreAsFloat16Pass(StoreWeightsPass[_Stored]):
                     name = str(node.outputs[0].name)
                     (looked_up,) = emitter.op(node, "Gather", rows, f"{name}_fp16", {"axis": axis})
                     replace_node(node, _expand(emitter, node, looked_up, stored.exponent, name))
+                    continue
+                if node in sizes:
                     continue
                 if expanded is None:
                     front = emitter.front(weight.value)

@@ -46,6 +46,16 @@ class Coverage:
         """Reached bytes in proportion to all, 0 to 1; 1 where there are no weights."""
         return self.bytes_reached / self.bytes_total if self.bytes_total else 1.0
 
+    def then(self, later: Coverage) -> Coverage:
+        """Return the coverage of this rule and one applied to what it left."""
+        return Coverage(
+            operations_reached=self.operations_reached + later.operations_reached,
+            operations_total=self.operations_total,
+            bytes_reached=self.bytes_reached + later.bytes_reached,
+            bytes_total=self.bytes_total,
+            skipped=later.skipped,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return asdict(self)
@@ -136,7 +146,7 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
         self.apply(model, chosen, emitter)
         reached = [weight for weight, _ in chosen]
         for weight in reached:
-            _remove(weight)
+            _remove(weight, emitter)
         self.coverage = Coverage(
             operations_reached=sum(len(weight.uses) for weight in reached),
             operations_total=sum(len(weight.uses) for weight in weights),
@@ -190,11 +200,23 @@ def replace_node(node: ir.Node, result: ir.Value) -> None:
     ir.convenience.replace_nodes_and_values(graph, node, [node], [], [output], [result])
 
 
-def _remove(weight: Weight) -> None:
-    """Remove the weight and the views of it, all without users now."""
-    for use in weight.uses:
-        for node in reversed(use.path):
+def _remove(weight: Weight, emitter: Emitter) -> None:
+    """Remove the weight and what stands between it and its uses, all without users now."""
+    shape = np.array(tuple(weight.tensor.shape), np.int64)
+    for use in weight.sizes:
+        start, end = use.node.attributes.get_int("start", 0), use.node.attributes.get("end")
+        asked = (shape[::-1] if use.transposed else shape)[start : end.as_int() if end else None]
+        use.node.outputs[0].replace_all_uses_with(emitter.constant("sizes", asked))
+        _remove_node(use.node)
+    for path in [*(use.path for use in weight.uses), *(use.path for use in weight.sizes)]:
+        for node in reversed(path):
             if node.graph is not None and not node.outputs[0].uses():
-                node.graph.remove(node, safe=True)
+                _remove_node(node)
     assert not weight.value.uses(), f"{weight.name} still has users"
     del owner(weight.value).initializers[weight.name]
+
+
+def _remove_node(node: ir.Node) -> None:
+    """Remove a node whose output nothing uses."""
+    assert node.graph is not None
+    node.graph.remove(node, safe=True)

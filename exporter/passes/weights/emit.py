@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from exporter.passes.blocks.node_names import NodeNames
 from exporter.passes.scopes import Names, owner
 
 __all__ = ["Emitter"]
@@ -23,7 +22,7 @@ class Emitter:
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
-        self._names, self._node_names = Names(model), NodeNames(model)
+        self._names = Names(model)
         self._fronts: dict[ir.Graph, ir.Node] = {}
         self._made: dict[Hashable, ir.Value] = {}
 
@@ -38,7 +37,10 @@ class Emitter:
         domain: str = "",
         outputs: int = 1,
     ) -> tuple[ir.Value, ...]:
-        """Add a node before ``anchor`` and return its outputs; ``name`` is made fresh."""
+        """Add a node before ``anchor`` and return its outputs, called ``name`` made fresh.
+
+        The node itself has no name: in an unrolled model names would be a tenth of the graph.
+        """
         suffixes = [f"_{number}" if number else "" for number in range(outputs)]
         values = [ir.Value(name=self._names.fresh(f"{name}{suffix}")) for suffix in suffixes]
         node = ir.Node(
@@ -47,7 +49,7 @@ class Emitter:
             inputs,
             ir.convenience.convert_attributes(attributes or {}),
             outputs=values,
-            name=self._node_names.fresh(name),
+            name="",
         )
         assert anchor.graph is not None
         anchor.graph.insert_before(anchor, node)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import onnx_ir as ir
 
-from exporter.passes.scopes import all_graphs
+from exporter.passes.scopes import all_graphs, lineage, parent_graphs
 
-__all__ = ["Weight", "WeightUse", "find_weights"]
+__all__ = ["SizeUse", "Weight", "WeightUse", "find_weights"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,15 @@ class WeightUse:
         return str(self.node.name or self.node.outputs[0].name)
 
 
+@dataclass(frozen=True)
+class SizeUse:
+    """One ``Shape`` of a weight, or of its transpose, behind ``path``."""
+
+    node: ir.Node
+    transposed: bool
+    path: tuple[ir.Node, ...]
+
+
 @dataclass
 class Weight:
     """A stored tensor that products or lookups use.
@@ -46,12 +55,14 @@ class Weight:
     Args:
         value: the initializer.
         uses: all operations on it.
+        sizes: questions for its sizes.
         fixed: why the tensor must stay as it is, whatever the form; empty if it need not.
         obstacles: why its uses cannot read a matrix of integers; empty if they can.
     """
 
     value: ir.Value
     uses: list[WeightUse] = field(default_factory=list)
+    sizes: list[SizeUse] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
     obstacles: list[str] = field(default_factory=list)
 
@@ -95,6 +106,9 @@ _OTHERS = frozenset(
 )
 
 
+_SMALL_INTEGERS = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
+
+
 def find_weights(model: ir.Model) -> list[Weight]:
     """Find every floating-point initializer that is a factor or a looked-up table.
 
@@ -113,12 +127,15 @@ def find_weights(model: ir.Model) -> list[Weight]:
         if (body := node.attributes["body"].as_graph()).inputs
     }
     weights = []
-    for graph in all_graphs(model):
-        if isinstance(graph, ir.Graph):
-            for value in graph.initializers.values():
-                weight = _read(value, iterations)
-                if weight is not None and weight.uses:
-                    weights.append(weight)
+    parents = parent_graphs(model)
+    for graph in parents:
+        for value in graph.initializers.values():
+            weight = _read(value, iterations)
+            if weight is None or not weight.uses:
+                continue
+            if lineage(graph, parents)[-1] is not model.graph:
+                weight.fixed.append("belongs to a function")
+            weights.append(weight)
     return weights
 
 
@@ -165,6 +182,10 @@ def _follow(
                 _follow(weight, node.outputs[0], (*path, node), transposed, iterations)
             else:
                 weight.obstacles.append("a single row of it is read")
+        elif kind == ("", "Shape"):
+            weight.sizes.append(SizeUse(node, transposed, path))
+            if node.outputs[0].is_graph_output():
+                weight.fixed.append("has its sizes as an output")
         elif kind in (("", "MatMul"), ("", "Gemm"), ("", "Gather")) or kind in _OTHERS:
             _use(weight, node, index, path, transposed)
         else:
@@ -179,6 +200,8 @@ def _use(
     if operator == "Gather" and not is_table:
         weight.obstacles.append("also used by Gather, as a vector")
         return
+    if is_table and _is_scales(weight, node):
+        return
     if operator == "Gemm" and index == 2:
         weight.obstacles.append("also used by Gemm, as a bias")
         return
@@ -188,24 +211,40 @@ def _use(
     weight.obstacles.extend(_obstacles(node, index, transposed))
 
 
+def _is_scales(weight: Weight, lookup: ir.Node) -> bool:
+    """Whether this table holds the scales of small integers looked up by the same indices.
+
+    It then has as many rows, and a number for each 8 bytes of integers at most.
+    """
+    indices = lookup.inputs[1]
+    assert indices is not None
+    for node in indices.consumers():
+        table = node.inputs[0]
+        tensor = None if table is None else table.const_value
+        if node.op_type != "Gather" or node.domain or tensor is None:
+            continue
+        if tensor.dtype in _SMALL_INTEGERS and len(tensor.shape) > 1:
+            alike = tensor.shape[0] == weight.tensor.shape[0]
+            if alike and 8 * weight.tensor.size <= tensor.size:
+                return True
+    return False
+
+
 def _obstacles(node: ir.Node, index: int, transposed: bool) -> Iterator[str]:
     """Yield what keeps this operation from using a weight in another form."""
-    read_attribute = node.attributes
     if (node.domain, node.op_type) in _OTHERS:
         yield f"used by {node.op_type}, which has no form of fewer bits"
     elif node.op_type == "Gather":
-        if transposed or read_attribute.get_int("axis", 0) != 0:
+        if transposed or node.attributes.get_int("axis", 0) != 0:
             yield "looked up by columns"
     elif index == 0:
         yield f"the left factor of a {node.op_type}"
     elif node.op_type == "Gemm":
         for name, plain in (("alpha", 1.0), ("beta", 1.0)):
-            if (factor := read_attribute.get_float(name, plain)) != plain:
+            if (factor := node.attributes.get_float(name, plain)) != plain:
                 yield f"used by a Gemm whose {name} is {factor:g}"
-        if read_attribute.get_int("transA", 0):
+        if node.attributes.get_int("transA", 0):
             yield "used by a Gemm that transposes its left factor"
-    if isinstance(node.graph, ir.Function):
-        yield "used in a function"
 
 
 def _picks_one(index: ir.Value | None, iterations: set[ir.Value]) -> bool:

@@ -35,9 +35,9 @@ def emit_integer_product(
     inputs: list[ir.Value | None] = [quantized, numbers, activation_zero]
     if zero_point:
         inputs.append(emitter.constant("weight_zero_point", np.asarray(zero_point)))
-    (total,) = emitter.op(node, "MatMulInteger", inputs, f"{base}_integer")
-    (number,) = emitter.op(node, "Cast", [total], f"{base}_sums", {"to": int(ir.DataType.FLOAT)})
-    (factor,) = emitter.op(node, "Mul", [activation_scale, scale], f"{base}_scale")
+    (total,) = emitter.op(node, "MatMulInteger", inputs, f"{base}_i32")
+    (number,) = emitter.op(node, "Cast", [total], f"{base}_f32", {"to": int(ir.DataType.FLOAT)})
+    (factor,) = emitter.op(node, "Mul", [activation_scale, scale], f"{base}_step")
     (product,) = emitter.op(node, "Mul", [number, factor], f"{base}_product")
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
@@ -51,7 +51,7 @@ def _quantize(emitter: Emitter, node: ir.Node, x: ir.Value) -> tuple[ir.Value, i
     key = ("quantized activation", node.graph, x)
     known = emitter.once(key)
     if known is None:
-        made = emitter.op(node, "DynamicQuantizeLinear", [x], f"{x.name}_quantized", outputs=3)
+        made = emitter.op(node, "DynamicQuantizeLinear", [x], f"{x.name}_q8", outputs=3)
         known = emitter.remember(key, made[0])
     maker = known.producer()
     assert maker is not None
@@ -72,6 +72,6 @@ def emit_transpose(emitter: Emitter, weight: ir.Value, value: ir.Value) -> ir.Va
     if (known := emitter.once(key)) is not None:
         return known
     (turned,) = emitter.op(
-        emitter.front(weight), "Transpose", [value], f"{value.name}_transposed", {"perm": [1, 0]}
+        emitter.front(weight), "Transpose", [value], f"{value.name}_t", {"perm": [1, 0]}
     )
     return emitter.remember(key, turned)

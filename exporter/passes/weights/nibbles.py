@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,7 +108,7 @@ class _Rows:
         operator: str,
         inputs: list[ir.Value],
         suffix: str,
-        attributes: dict[str, int | str] | None = None,
+        attributes: Mapping[str, int | str] | None = None,
     ) -> ir.Value:
         (value,) = self.emitter.op(
             self.anchor, operator, inputs, f"{self.name}_{suffix}", attributes
@@ -125,13 +126,11 @@ class _Rows:
 
     def split(self, packed: ir.Value) -> ir.Value:
         """Part bytes into their low and high bits: uint8 ``[…, n]`` -> ``[…, n, 2]``."""
-        four = self.emitter.constant("four_bits", np.array(4, np.uint8))
-        last = self.ints("last_axis", -1)
-        lifted = self.op("BitShift", [packed, four], "lifted", {"direction": "LEFT"})
-        low = self.op("BitShift", [lifted, four], "low", {"direction": "RIGHT"})
-        high = self.op("BitShift", [packed, four], "high", {"direction": "RIGHT"})
-        pair = [self.op("Unsqueeze", [half, last], "half") for half in (low, high)]
-        return self.op("Concat", pair, "numbers", {"axis": -1})
+        bytes_twice = self.op("Unsqueeze", [packed, self.ints("last_axis", -1)], "bytes")
+        lift = self.emitter.constant("low_bits_up", np.array([4, 0], np.uint8))
+        lower = self.emitter.constant("four_bits", np.array(4, np.uint8))
+        lifted = self.op("BitShift", [bytes_twice, lift], "lifted", {"direction": "LEFT"})
+        return self.op("BitShift", [lifted, lower], "numbers", {"direction": "RIGHT"})
 
     def spread(self, value: ir.Value) -> ir.Value:
         """Let one value per block stand for all its numbers: ``[…]`` -> ``[…, 1, 1]``."""

@@ -143,7 +143,7 @@ def _symmetric(blocks: np.ndarray, kind: np.dtype) -> tuple[np.ndarray, np.ndarr
     """Take, block by block, the divisor with the smallest squared error."""
     at = np.abs(blocks).argmax(axis=-1)[..., None]
     extreme = np.take_along_axis(blocks, at, axis=-1)[..., 0]
-    candidates = [_as_stored(np.float64(extreme) / divisor, kind) for divisor in _DIVISORS]
+    candidates = [_as_stored(extreme.astype(np.float64) / divisor, kind) for divisor in _DIVISORS]
     # One type for all: a candidate that float16 cannot hold rules it out.
     kind = np.result_type(*candidates)
     best = np.full(extreme.shape, np.inf)
