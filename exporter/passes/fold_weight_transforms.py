@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import onnx_ir as ir
 
+from exporter.passes.blocks.node_names import NodeNames
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names, lineage, move_to_front, owner, parent_graphs
 from exporter.passes.views import View, apply_view, read_view
@@ -43,14 +44,18 @@ class FoldWeightTransformsPass(ReportingPass):
     def rewrite(self, model: ir.Model) -> None:
         """Rewrite the uses of every initializer."""
         parents = parent_graphs(model)
-        names = Names(model)
+        names, node_names = Names(model), NodeNames(model)
         for graph in parents:
             for weight in list(graph.initializers.values()):
-                while self._rewrite_once(weight, parents, names):
+                while self._rewrite_once(weight, parents, names, node_names):
                     pass
 
     def _rewrite_once(
-        self, weight: ir.Value, parents: dict[ir.Graph, ir.Graph | None], names: Names
+        self,
+        weight: ir.Value,
+        parents: dict[ir.Graph, ir.Graph | None],
+        names: Names,
+        node_names: NodeNames,
     ) -> bool:
         """Apply the first rule that fits; return whether ``weight`` is worth another look."""
         tensor = weight.const_value
@@ -72,7 +77,8 @@ class FoldWeightTransformsPass(ReportingPass):
         self.skipped.append(Skip(str(weight.name), reason))
         for view, nodes in views.items():
             if len(nodes) > 1:
-                self._share(weight, view, nodes, lineage(owner(weight), parents), names)
+                visible = lineage(owner(weight), parents)
+                self._share(weight, view, nodes, visible, names, node_names)
         return False
 
     def _fold(
@@ -109,13 +115,14 @@ class FoldWeightTransformsPass(ReportingPass):
         nodes: list[ir.Node],
         visible: list[ir.Graph],
         names: Names,
+        node_names: NodeNames,
     ) -> None:
         keeper = next((node for node in nodes if _reads_only(node, visible)), None)
         if keeper is None:
             reason = f"{view} takes an argument that its owner cannot see"
             self.skipped.append(Skip(str(weight.name), reason))
             return
-        move_to_front(keeper, visible[0], names)
+        move_to_front(keeper, visible[0], names, node_names)
         nodes = [node for node in nodes if node is not keeper]
         self._replace(nodes, keeper.outputs[0], f"{view} of {weight.name!r} shared", 0)
 

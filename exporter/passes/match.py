@@ -7,7 +7,12 @@ from dataclasses import dataclass
 
 import onnx_ir as ir
 
+from exporter.passes.scopes import check_names
+
 __all__ = ["Match", "ReportingPass", "Skip"]
+
+_NAMED = 5
+"""How many wrong names an error lists."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,29 @@ class ReportingPass(ir.passes.InPlacePass):
         super().__init__()
         self.matches: list[Match] = []
         self.skipped: list[Skip] = []
+        self._wrong_before: frozenset[str] = frozenset()
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite ``model`` in place."""
         self.matches, self.skipped = [], []
+        self._wrong_before = frozenset(check_names(model))
         self.rewrite(model)
         return ir.passes.PassResult(model, modified=bool(self.matches))
+
+    def ensures(self, model: ir.Model) -> None:
+        """Check that names which were valid before the latest call still are.
+
+        Raises:
+            PostconditionError: a name is now used twice where it may not be, or is missing.
+        """
+        if not self.matches:
+            return
+        wrong = [text for text in check_names(model) if text not in self._wrong_before]
+        if wrong:
+            more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+            raise ir.passes.PostconditionError(
+                f"{type(self).__name__} made names invalid: {', '.join(wrong[:_NAMED])}{more}"
+            )
 
     @abc.abstractmethod
     def rewrite(self, model: ir.Model) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from exporter.accounting import tensor_digest
+from exporter.passes.blocks.node_names import NodeNames
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names, lineage, owner, parent_graphs
 from exporter.passes.tensors import same_content, type_and_shape
@@ -43,7 +44,7 @@ class MergePackedCopiesPass(ReportingPass):
     def rewrite(self, model: ir.Model) -> None:
         """Merge in the main graph, its inner graphs, and those inside functions."""
         parents = parent_graphs(model)
-        names = Names(model)
+        names, node_names = Names(model), NodeNames(model)
         by_shape: dict[Hashable, list[ir.Value]] = defaultdict(list)
         for graph in parents:
             for value in graph.initializers.values():
@@ -58,17 +59,28 @@ class MergePackedCopiesPass(ReportingPass):
                 candidates = [v for v in by_shape.get(shape, ()) if owner(v) in visible]
                 parts = [_find(part, candidates, digest_of) for part in slices if candidates]
                 found = [part for part in parts if part is not None]
-                if len(found) == len(slices) and self._merge(packed, found, axis, names):
+                if len(found) < len(slices):
+                    continue
+                if self._merge(packed, found, axis, names, node_names):
                     by_shape[type_and_shape(_tensor(packed))].remove(packed)
                     break
 
-    def _merge(self, packed: ir.Value, parts: list[ir.Value], axis: int, names: Names) -> bool:
+    def _merge(
+        self,
+        packed: ir.Value,
+        parts: list[ir.Value],
+        axis: int,
+        names: Names,
+        node_names: NodeNames,
+    ) -> bool:
         name, tensor, graph = str(packed.name), _tensor(packed), owner(packed)
         if reason := _reason_to_skip(packed, tensor, parts):
             self.skipped.append(Skip(name, reason))
             return False
         output = ir.Value(name=names.fresh(f"{name}_packed"), type=packed.type, shape=packed.shape)
-        node = ir.Node("", "Concat", parts, [ir.AttrInt64("axis", axis)], outputs=[output])
+        attributes = [ir.AttrInt64("axis", axis)]
+        node_name = node_names.fresh(f"Concat_{output.name}")
+        node = ir.Node("", "Concat", parts, attributes, outputs=[output], name=node_name)
         graph.insert_before(next(iter(graph)), node)
         packed.replace_all_uses_with(output)
         del graph.initializers[name]

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from exporter.accounting import tensor_digest
+from exporter.passes.blocks.node_names import NodeNames
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names, lineage, move_to_front, owner, parent_graphs
 from exporter.passes.tensors import same_content
@@ -47,9 +48,9 @@ class MergeTransposedTwinsPass(ReportingPass):
     def rewrite(self, model: ir.Model) -> None:
         """Merge in the main graph, its inner graphs, and those inside functions."""
         parents = parent_graphs(model)
-        names = Names(model)
+        names, node_names = Names(model), NodeNames(model)
         for bucket in self._candidates(parents):
-            self._merge_bucket(bucket, parents, names)
+            self._merge_bucket(bucket, parents, names, node_names)
 
     def _candidates(self, parents: dict[ir.Graph, ir.Graph | None]) -> Iterator[list[ir.Value]]:
         """Yield lists of matrices of one type and, up to order, equal dimensions."""
@@ -67,7 +68,11 @@ class MergeTransposedTwinsPass(ReportingPass):
         yield from (bucket for bucket in buckets.values() if len(bucket) > 1)
 
     def _merge_bucket(
-        self, bucket: list[ir.Value], parents: dict[ir.Graph, ir.Graph | None], names: Names
+        self,
+        bucket: list[ir.Value],
+        parents: dict[ir.Graph, ir.Graph | None],
+        names: Names,
+        node_names: NodeNames,
     ) -> None:
         by_digest: dict[str, list[ir.Value]] = defaultdict(list)
         for value in bucket:
@@ -84,7 +89,7 @@ class MergeTransposedTwinsPass(ReportingPass):
                 if pair is None:
                     continue
                 kept, gone = pair
-                self._replace(gone, kept, names)
+                self._replace(gone, kept, names, node_names)
                 if gone is value:
                     break
                 by_digest[swapped].remove(twin)
@@ -109,7 +114,7 @@ class MergeTransposedTwinsPass(ReportingPass):
         self.skipped.append(Skip(str(second.name), reason))
         return None
 
-    def _replace(self, gone: ir.Value, kept: ir.Value, names: Names) -> None:
+    def _replace(self, gone: ir.Value, kept: ir.Value, names: Names, node_names: NodeNames) -> None:
         assert gone.const_value is not None and gone.name is not None
         for node in gone.consumers():
             if _swaps(node) and not node.outputs[0].is_graph_output():
@@ -117,7 +122,7 @@ class MergeTransposedTwinsPass(ReportingPass):
                 assert node.graph is not None
                 node.graph.remove(node, safe=True)
         if gone.uses():
-            gone.replace_all_uses_with(_transpose_of(kept, names))
+            gone.replace_all_uses_with(_transpose_of(kept, names, node_names))
         del owner(gone).initializers[gone.name]
         detail = f"replaced by the transpose of {kept.name!r}"
         self.matches.append(Match(gone.name, detail, gone.const_value.nbytes))
@@ -137,20 +142,22 @@ def _swaps(node: ir.Node) -> bool:
     return list(node.attributes.get_ints("perm", _SWAP)) == _SWAP
 
 
-def _transpose_of(value: ir.Value, names: Names) -> ir.Value:
+def _transpose_of(value: ir.Value, names: Names, node_names: NodeNames) -> ir.Value:
     """Return the output of a ``Transpose`` of ``value`` that all its graph's nodes can read."""
     graph = owner(value)
     tensor = value.const_value
     assert tensor is not None
     for node, _ in value.uses():
         if node.graph is graph and _swaps(node) and not node.outputs[0].is_graph_output():
-            move_to_front(node, graph, names)
+            move_to_front(node, graph, names, node_names)
             return node.outputs[0]
     output = ir.Value(
         name=names.fresh(f"{value.name}_transposed"),
         type=ir.TensorType(tensor.dtype),
         shape=ir.Shape(tuple(reversed(tensor.shape.numpy()))),
     )
-    node = ir.Node("", "Transpose", [value], [ir.AttrInt64s("perm", _SWAP)], outputs=[output])
+    perm = ir.AttrInt64s("perm", _SWAP)
+    node_name = node_names.fresh(f"Transpose_{output.name}")
+    node = ir.Node("", "Transpose", [value], [perm], outputs=[output], name=node_name)
     graph.insert_before(next(iter(graph)), node)
     return output

@@ -9,6 +9,7 @@ import onnx_ir as ir
 __all__ = [
     "Names",
     "all_graphs",
+    "check_names",
     "inner_graphs",
     "lineage",
     "move_to_front",
@@ -94,12 +95,59 @@ class Names:
         return name
 
 
-def move_to_front(node: ir.Node, graph: ir.Graph, names: Names) -> None:
+def check_names(model: ir.Model) -> tuple[str, ...]:
+    """Say what is wrong with the names of ``model``, each name once; nothing if all are valid.
+
+    1. Names of values are unique in a graph, and differ from those of the graphs around it.
+       Graphs side by side, such as the branches of an ``If``, may use the same names, and
+       functions any.
+    2. A value that is read has a name. ``onnx_ir`` gives one where there is none, but knows
+       the names of that one graph only, so it may take one that the graph around it uses.
+    3. Names of nodes are unique in a graph; a node may have none.
+    """
+    wrong: dict[str, None] = {}
+    roots: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
+    for root in roots:
+        _check_scope(root, set(), wrong)
+    return tuple(wrong)
+
+
+def _check_scope(graph: ir.Graph | ir.Function, taken: set[str], wrong: dict[str, None]) -> None:
+    """Check ``graph``, where ``taken`` are the names of the graphs around it."""
+    own: list[str] = []
+    values = list(graph.inputs)
+    if isinstance(graph, ir.Graph):
+        values += [value for value in graph.initializers.values() if not value.is_graph_input()]
+    node_names: set[str] = set()
+    nested: list[ir.Node] = []
+    for node in graph:
+        values += node.outputs
+        if node.attributes:
+            nested.append(node)
+        if node.name in node_names:
+            wrong[f"node name {node.name!r} is taken"] = None
+        elif node.name:
+            node_names.add(node.name)
+    for value in values:
+        name = value.name
+        if name in taken:
+            wrong[f"value name {name!r} is taken"] = None
+        elif name:
+            taken.add(name)
+            own.append(name)
+        elif name is None or value.uses() or value.is_graph_output():
+            wrong["a value has no name"] = None
+    for inner in inner_graphs(nested):
+        _check_scope(inner, taken, wrong)
+    taken.difference_update(own)
+
+
+def move_to_front(node: ir.Node, graph: ir.Graph, names: Names, node_names: Names) -> None:
     """Move ``node``, all of whose inputs are initializers, before all nodes of ``graph``."""
     assert node.graph is not None
     if node.graph is not graph:
         # Other graphs may use the same names for different things, so its own may clash.
-        node.name = None
+        node.name = node_names.fresh(node.name or node.op_type)
         for value in node.outputs:
             value.name = names.fresh(str(value.name))
     first = next(iter(graph), None)

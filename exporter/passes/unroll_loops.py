@@ -43,8 +43,8 @@ class UnrollLoopsPass(ReportingPass):
     5. Loops inside a body follow once it is written out. Loops inside other nodes' graphs and
        inside functions stay.
 
-    Names: those of the body, from the second copy on with the number of the copy; outputs of
-    the loop keep theirs. Weights are stored as before, once.
+    Names: those of the body, with the number of the copy from the second copy on and where
+    another graph uses them too; outputs of the loop keep theirs. Weights are stored as before, once.
 
     Attributes:
         matches: one entry per loop.
@@ -55,7 +55,7 @@ class UnrollLoopsPass(ReportingPass):
         """Unroll until no loop is left that can be."""
         names, node_names = Names(model), NodeNames(model)
         while (loop := self._next(model)) is not None:
-            _Unroller(model.graph, names, node_names, loop).unroll()
+            _Unroller(model, names, node_names, loop).unroll()
             detail = f"{loop.count} iterations of {len(loop.body)} nodes written out"
             self.matches.insert(0, Match(str(loop.node.name), detail))
 
@@ -87,9 +87,10 @@ class UnrollLoopsPass(ReportingPass):
 
 class _Unroller:
     def __init__(
-        self, graph: ir.Graph, names: Names, node_names: NodeNames, loop: CountedLoop
+        self, model: ir.Model, names: Names, node_names: NodeNames, loop: CountedLoop
     ) -> None:
-        self.graph, self.loop = graph, loop
+        self.graph, self.loop = model.graph, loop
+        self.taken, self.taken_by_nodes = _names_outside(loop.body, model)
         self.names, self.node_names = names, node_names
         self.rows: dict[tuple[ir.Value, int], ir.Value] = {}
         self.only_rows: dict[ir.Value, bool] = {}
@@ -161,8 +162,7 @@ class _Unroller:
                 given[old] = add_constant(self.graph, name, array)
         for old, new in given.items():
             old.replace_all_uses_with(new)
-        if iteration:  # the first copy takes the names of the body
-            self._rename(nodes, iteration)
+        self._rename(nodes, iteration)
         self.graph.extend(nodes)
         return [given.get(value, value) for value in outputs]
 
@@ -214,6 +214,7 @@ class _Unroller:
         return self.rows[data, row]
 
     def _rename(self, nodes: Sequence[ir.Node], iteration: int) -> None:
+        """Name a copy; the first takes the names of the body, unless another graph has them."""
         values: list[ir.Value] = []
         for node in nodes:
             self._rename_node(node, iteration)
@@ -225,10 +226,12 @@ class _Unroller:
                         self._rename_node(inside, iteration)
                         values += inside.outputs
         for value in values:
-            value.name = self.names.fresh(f"{value.name}_{iteration}")
+            if value.name and (iteration or value.name in self.taken):
+                value.name = self.names.fresh(f"{value.name}_{iteration}")
 
     def _rename_node(self, node: ir.Node, iteration: int) -> None:
-        node.name = self.node_names.fresh(f"{node.name or node.op_type}_{iteration}")
+        if iteration or node.name in self.taken_by_nodes:
+            node.name = self.node_names.fresh(f"{node.name or node.op_type}_{iteration}")
 
     def _replace(self, old: ir.Value, new: ir.Value) -> None:
         """Let ``new`` stand for ``old``, under the name of ``old`` if that is an output."""
@@ -266,13 +269,35 @@ class _Unroller:
         for number, row in enumerate(rows):
             out = ir.Value(name=self.names.fresh(f"{name}_row_{number}"), type=row.type)
             attributes = [] if as_input else [ir.AttrInt64s("axes", [0])]
-            unsqueeze = ir.Node("", "Unsqueeze", [row, *axes], attributes, outputs=[out])
+            node_name = self.node_names.fresh(f"Unsqueeze_{out.name}")
+            unsqueeze = ir.Node(
+                "", "Unsqueeze", [row, *axes], attributes, outputs=[out], name=node_name
+            )
             self.graph.append(unsqueeze)
             lifted.append(out)
         whole = ir.Value(name=self.names.fresh(f"{name}_rows"), type=rows[0].type)
         axis = ir.AttrInt64("axis", 0)
-        self.graph.append(ir.Node("", "Concat", lifted, [axis], outputs=[whole]))
+        node_name = self.node_names.fresh(f"Concat_{whole.name}")
+        self.graph.append(ir.Node("", "Concat", lifted, [axis], outputs=[whole], name=node_name))
         return whole
+
+
+def _names_outside(body: ir.Graph, model: ir.Model) -> tuple[set[str], set[str]]:
+    """Return the names of values and of nodes in all graphs but ``body`` and those inside it."""
+    values: set[str] = set()
+    nodes: set[str] = set()
+    inside = {body, *body.subgraphs()}
+    for graph in all_graphs(model):
+        if graph in inside:
+            continue
+        values.update(value.name for value in graph.inputs if value.name)
+        if isinstance(graph, ir.Graph):
+            values.update(graph.initializers)
+        for node in graph:
+            values.update(value.name for value in node.outputs if value.name)
+            if node.name:
+                nodes.add(node.name)
+    return values, nodes
 
 
 def _is_gather_of_row(node: ir.Node) -> bool:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from exporter.passes.blocks.node_names import NodeNames
 from exporter.passes.match import Match, ReportingPass, Skip
-from exporter.passes.scopes import all_graphs
+from exporter.passes.scopes import Names, all_graphs
 
 __all__ = ["UseGemmForTiedTablesPass"]
 
@@ -45,6 +46,7 @@ class UseGemmForTiedTablesPass(ReportingPass):
     def rewrite(self, model: ir.Model) -> None:
         """Rewrite the main graph and inner graphs."""
         version = model.graph.opset_imports.get("", 0)
+        names, node_names = Names(model), NodeNames(model)
         for graph in all_graphs(model):
             for node in graph if isinstance(graph, ir.Graph) else ():
                 for index in _FACTORS.get(node.op_type, ()) if not node.domain else ():
@@ -58,7 +60,7 @@ class UseGemmForTiedTablesPass(ReportingPass):
                     if node.op_type == "Gemm":
                         _flip(node, index, table)
                     else:
-                        _use_gemm(node, table)
+                        _use_gemm(node, table, names, node_names)
                     _remove_if_unused(factor)
                     detail = f"multiplies by {table.name!r} as it is stored"
                     self.matches.append(Match(str(node.name), detail))
@@ -103,18 +105,24 @@ def _flip(node: ir.Node, index: int, table: ir.Value) -> None:
     node.replace_input_with(index, table)
 
 
-def _use_gemm(node: ir.Node, table: ir.Value) -> None:
+def _use_gemm(node: ir.Node, table: ir.Value, names: Names, node_names: NodeNames) -> None:
     """Replace a ``MatMul``; its output keeps its name, for it may be a graph output."""
     x, product = node.inputs[0], node.outputs[0]
     assert x is not None and node.graph is not None
     tape = ir.tape.Tape()
+
+    def add(op_type: str, inputs: list[ir.Value], name: str, **attributes: int) -> ir.Value:
+        output = ir.Value(name=names.fresh(f"{product.name}_{name}"))
+        node_name = node_names.fresh(f"{op_type}_{output.name}")
+        return tape.op(op_type, inputs, attributes, name=node_name, output=output)
+
     if x.shape is not None and len(x.shape) == 2:
-        result = tape.op("Gemm", [x, table], {"transB": 1})
+        result = add("Gemm", [x, table], "product", transB=1)
     else:
-        flat = tape.op("Flatten", [x], {"axis": -1})
-        rows = tape.op("Gemm", [flat, table], {"transB": 1})
-        sizes = [tape.op("Shape", [x], {"end": -1}), tape.op("Shape", [table], {"end": 1})]
-        result = tape.op("Reshape", [rows, tape.op("Concat", sizes, {"axis": 0})])
+        flat = add("Flatten", [x], "flat", axis=-1)
+        rows = add("Gemm", [flat, table], "rows", transB=1)
+        sizes = [add("Shape", [x], "lead", end=-1), add("Shape", [table], "width", end=1)]
+        result = add("Reshape", [rows, add("Concat", sizes, "shape", axis=0)], "product")
     ir.convenience.replace_nodes_and_values(
         node.graph, node, [node], tape.nodes, [product], [result]
     )

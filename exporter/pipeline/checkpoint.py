@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from exporter.artifact import Artifact, check_destination
-from exporter.capture import capture
+from exporter.capture import Captured, capture
 from exporter.checkpoint import LoadedModel, load_checkpoint
 from exporter.inputs import Feeds
 from exporter.onnx_files import DEFAULT_OPSET
@@ -46,7 +46,7 @@ def export_checkpoint(
         trust_pickle=options.trust_pickle,
         import_paths=options.import_paths,
     )
-    graph = _make_graph(loaded, options, progress)
+    captured, graph = _make_graph(loaded, options, progress)
     prepared = Prepared(
         model=graph.model,
         unrolled=graph.unrolled,
@@ -55,14 +55,14 @@ def export_checkpoint(
         reference=source_runner(loaded),
         reference_name="PyTorch",
         reference_at_depth=_depth_runner(loaded),
-        inputs=loaded.inputs,
+        inputs=captured.inputs,
         source=asdict(loaded.source),
         scheme=loaded.scheme,
         unique_bytes=loaded.sharing.held_bytes,
         sharing=loaded.sharing.to_dict(),
         config=loaded.config,
         assets=loaded.assets,
-        notices=loaded.notices,
+        notices=[*loaded.notices, *captured.notices],
     )
     return finish(prepared, destination, options, progress)
 
@@ -79,7 +79,9 @@ def _depth_runner(loaded: LoadedModel) -> Callable[[Feeds, int], dict[str, np.nd
     return run
 
 
-def _make_graph(loaded: LoadedModel, options: ExportOptions, progress: Progress) -> LaidOut:
+def _make_graph(
+    loaded: LoadedModel, options: ExportOptions, progress: Progress
+) -> tuple[Captured, LaidOut]:
     plan = loaded.depth_plan
     if options.dedupe and plan is not None and _is_deep(plan.depths):
         try:
@@ -100,16 +102,16 @@ def _capture_and_lay_out(
     options: ExportOptions,
     progress: Progress,
     depths: tuple[int, ...] | None = None,
-) -> LaidOut:
+) -> tuple[Captured, LaidOut]:
     progress("capturing the graph")
     captured = capture(loaded, opset=options.opset or DEFAULT_OPSET)
     model = captured.model
     records = run_recipe(model, capture_recipe())
     if not options.dedupe:
-        return LaidOut(model, model, records, None)
+        return captured, LaidOut(model, model, records, None)
     progress("sharing weights and rolling layers")
     contract = SharingContract(loaded.sharing.held_bytes + captured.constant_bytes)
     laid_out = lay_out(
         model, options.layout, contract, depths=depths, elastic=options.elastic_depth
     )
-    return replace(laid_out, records=(*records, *laid_out.records))
+    return captured, replace(laid_out, records=(*records, *laid_out.records))

@@ -104,7 +104,7 @@ def lay_out(
         PassError: the contract is broken, or the depth cannot be an input.
         DepthMismatchError: ``depths`` do not fit the loops that were found.
     """
-    roll, unroll = RollRepeatedBlocksPass(), UnrollLoopsPass()
+    roll = RollRepeatedBlocksPass()
     records = list(run_recipe(model, share_recipe(), contract))
     records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
     if depths is not None:
@@ -113,10 +113,9 @@ def lay_out(
             raise DepthMismatchError
         records += run_recipe(model, (_one(SetDepthPass(depths), "the model's own depth"),))
     unrolled = model.clone()
-    unroll(unrolled)
-    RemoveUnusedPass()(unrolled)
+    run_recipe(unrolled, (_one(UnrollLoopsPass(), "every layer by itself"),))
     if asked == "unrolled":
-        records += run_recipe(model, (_one(unroll, "asked for"),), contract)
+        records += run_recipe(model, (_one(UnrollLoopsPass(), "asked for"),), contract)
     elif elastic:
         records += run_recipe(model, (_one(MakeDepthElasticPass(), "asked for"),), contract)
     records += run_recipe(model, finish_recipe(), contract)

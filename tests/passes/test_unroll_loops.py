@@ -234,3 +234,20 @@ def test_a_loop_inside_a_branch_stays() -> None:
 def test_a_loop_that_never_runs_gives_its_start() -> None:
     model = by_hand(count="zero")
     assert op_types(unrolled(model)) == ["Identity"]
+
+
+def test_two_loops_whose_bodies_use_the_same_names_can_both_be_written_out() -> None:
+    text = """g (float[2] x) => (float[2] y) {
+        h = Neg(x)
+        a = Loop(n, , h) <body = one (int64 i, bool go, float[2] now)
+            => (bool go_on, float[2] next) {
+                go_on = Identity(go)  t = Neg(now)  next = Add(t, w) }>
+        y = Loop(n, , a) <body = two (int64 i, bool go, float[2] now)
+            => (bool go_on, float[2] next) {
+                go_on = Identity(go)  t = Abs(now)  next = Mul(t, w) }> }"""
+    model = build(text, {"n": np.array(2), "w": np.full(2, 3, np.float32)})
+    for graph in (model.graph, *model.graph.subgraphs()):
+        graph.node(1 if graph is not model.graph else 0).name = "same"
+    feeds = {"x": np.array([1.5, -2], np.float32)}
+    after = assert_pass_preserves(UnrollLoopsPass, model, feeds)
+    assert op_types(after) == ["Neg", *["Neg", "Add"] * 2, *["Abs", "Mul"] * 2]

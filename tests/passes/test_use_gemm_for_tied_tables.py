@@ -88,3 +88,38 @@ def test_a_transpose_with_other_users_stays() -> None:
     model = build(text, {"W": W})
     after = assert_pass_preserves(UseGemmForTiedTablesPass, model, {"i": np.array([1, 2])})
     assert "Transpose" in op_types(after) and "MatMul" not in op_types(after)
+
+
+def test_in_a_loop_new_names_differ_from_all_names_around_it() -> None:
+    # onnx_ir names a value val_0, val_1, … by looking at one graph alone.
+    chain = "  ".join(f"val_{number + 1} = Neg(val_{number})" for number in range(4))
+    text = f"""g (int64[b,s] i) => (float[b,s,8] y, float[b,s,8] val_4) {{
+        val_0 = Gather(W, i)  {chain}
+        y = Loop(n, , val_4) <body = layer (int64 k, bool go, float[b,s,8] x)
+            => (bool go_on, float[b,s,8] sum) {{
+                go_on = Identity(go)
+                T = Transpose(W)  up = MatMul(x, T)  active = Relu(up)  down = MatMul(active, W)
+                lower = Add(down, val_3)  shifted = Add(lower, val_5)  all = Add(shifted, val_9)
+                scaled = Mul(all, val_7)  sum = Add(scaled, x) }}> }}"""
+    offsets = RNG.standard_normal((5, 8)).astype(np.float32)
+    weights = {"W": W, "n": np.array(3), **{f"val_{5 + n}": v for n, v in enumerate(offsets)}}
+    feeds = {"i": RNG.integers(0, 20, (2, 3))}
+    after = assert_pass_preserves(UseGemmForTiedTablesPass, build(text, weights), feeds)
+    (loop,) = (node for node in after.graph if node.op_type == "Loop")
+    body = loop.attributes["body"].as_graph()
+    assert [node.op_type for node in body][1:6] == ["Flatten", "Gemm", "Shape", "Shape", "Concat"]
+    around = {value.name for node in after.graph for value in node.outputs}
+    around |= set(after.graph.initializers)
+    inside = [value.name for node in body for value in node.outputs]
+    assert len({*around, *inside}) == len(around) + len(inside)
+    new = [node.name for node in body][1:7]
+    assert all(new) and len(set(new)) == len(new)
+
+
+def test_new_names_come_from_the_output_and_the_output_keeps_its_own() -> None:
+    text = """g (int64[n] i, float[n,8] x) => (float[n,8] e, float[n,20] y, float[n,8] y_product) {
+        e = Gather(W, i)  T = Transpose(W)  y = MatMul(x, T)  y_product = Neg(x) }"""
+    feeds = {"i": np.array([1, 2]), "x": RNG.standard_normal((2, 8)).astype(np.float32)}
+    after = assert_pass_preserves(UseGemmForTiedTablesPass, build(text, {"W": W}), feeds)
+    (gemm,) = (node for node in after.graph if node.op_type == "Gemm")
+    assert (gemm.name, gemm.outputs[0].name) == ("Gemm_y_product_2", "y")
