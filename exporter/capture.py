@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import dataclass
+from typing import IO, Any, cast
 
 import onnx_ir as ir
 import torch
 from onnxscript import optimizer
-from torch import Tensor
 
 from exporter.checkpoint import LoadedModel
 from exporter.errors import CaptureError
 from exporter.inputs import ModelInputs
 from exporter.onnx_files import DEFAULT_OPSET, OPSETS
-from exporter.source_model import FlatModule, export_conditions
+from exporter.size_guards import check_guards, tighten_limits
+from exporter.source_model import FlatModule, export_conditions, first_line, run_flat
 
 __all__ = ["Captured", "capture"]
 
-# Neither size is 0 or 1, which torch.export would treat as special, and they differ,
-# so that no guard can tie one dimension to the other.
+# No size is 0 or 1, which torch.export would treat as special, and all differ, since it
+# takes equal sizes for one dimension.
 _EXAMPLE_SIZES = {"batch": 2, "sequence": 7}
-_EXAMPLE_SIZE = 5
+_OTHER_SIZES = (5, 11, 13, 17, 19, 23, 29, 31, 6, 4, 3, 2)
 
 # Elements of a computed constant that may be folded; more would store what a node computes.
 _FOLD_LIMIT = 1024
@@ -37,10 +41,15 @@ class Captured:
         constant_bytes: bytes of tensors that the module holds beside its parameters and
             floating-point buffers (plain tensor attributes, buffers of whole numbers); the
             graph must store them too.
+        inputs: the model's inputs; limits are what the graph was made for, which may be
+            less than the loaded model says.
+        notices: what the person should know of such limits and of renamed outputs.
     """
 
     model: ir.Model
     constant_bytes: int
+    inputs: ModelInputs
+    notices: tuple[str, ...] = ()
 
 
 def capture(loaded: LoadedModel, *, opset: int = DEFAULT_OPSET) -> Captured:
@@ -57,22 +66,35 @@ def capture(loaded: LoadedModel, *, opset: int = DEFAULT_OPSET) -> Captured:
         A model whose inputs have the names and symbolic sizes of ``loaded.inputs``.
 
     Raises:
-        CaptureError: torch cannot export the module, or fixes a size that must be free.
+        CaptureError: torch cannot export the module, or fixes a size that must be free, or
+            the module computes something else at sizes that the trace did not foresee.
     """
     if opset not in OPSETS:
         raise CaptureError(
             f"opset {opset} is not supported; choose one from {OPSETS[0]} to {OPSETS[-1]}"
         )
     with export_conditions(loaded.module):
-        names = _output_names(loaded)
-        program = loaded.program or _export(loaded)
+        flat, inputs = FlatModule(loaded), loaded.inputs
+        notices: tuple[str, ...] = ()
+        sizes = _example_sizes(inputs)
+        run_flat(flat, loaded, inputs.draw(sizes))
+        names, renamed = flat.names, flat.renamed
+        program = loaded.program
+        if program is None:  # a program of one's own states its limits itself
+            program = _export(flat, inputs, sizes)
+            inputs, notices = tighten_limits(program, inputs)
+            check_guards(program, flat, inputs, sizes)
         model = _translate(program, opset)
         _name_inputs_and_outputs(model, loaded.inputs, names)
         optimizer.optimize_ir(model, should_fold=_keep_weights, output_size_limit=_FOLD_LIMIT)
     model.producer_name = "albert-export"
     model.producer_version = None
     model.graph.name = "main"
-    return Captured(model, _constant_bytes(program))
+    notices += tuple(
+        f"output {name!r} is called {other!r}: an input or a weight has its name"
+        for name, other in renamed.items()
+    )
+    return Captured(model, _constant_bytes(program), inputs, notices)
 
 
 def _constant_bytes(program: torch.export.ExportedProgram) -> int:
@@ -81,46 +103,61 @@ def _constant_bytes(program: torch.export.ExportedProgram) -> int:
     return sum(tensor.nbytes for tensor in (*plain, *whole))
 
 
-def _output_names(loaded: LoadedModel) -> tuple[str, ...]:
-    flat = FlatModule(loaded)
-    try:
-        flat(*_example(loaded.inputs))
-    except CaptureError:
-        raise
-    except Exception as error:
-        raise CaptureError(
-            f"the model does not run on {_describe(loaded.inputs)}: {_first_line(error)}; "
-            "check --input"
-        ) from error
-    return flat.names
+def _example_sizes(inputs: ModelInputs) -> dict[str, int]:
+    """Choose a size for each symbol, each another one as far as the limits let it."""
+    sizes: dict[str, int] = {}
+    for symbol in sorted(inputs.symbols, key=inputs.limit):
+        wanted = (_EXAMPLE_SIZES.get(symbol, _OTHER_SIZES[0]), *_OTHER_SIZES)
+        limit = inputs.limit(symbol)
+        free = (size for size in wanted if size <= limit and size not in sizes.values())
+        sizes[symbol] = next(free, min(wanted[0], limit))
+    return sizes
 
 
-def _example(inputs: ModelInputs) -> tuple[Tensor, ...]:
-    sizes = {
-        symbol: min(_EXAMPLE_SIZES.get(symbol, _EXAMPLE_SIZE), inputs.limit(symbol))
-        for symbol in inputs.symbols
-    }
-    return tuple(torch.from_numpy(array) for array in inputs.draw(sizes).values())
-
-
-def _export(loaded: LoadedModel) -> torch.export.ExportedProgram:
+def _export(
+    flat: FlatModule, inputs: ModelInputs, sizes: Mapping[str, int]
+) -> torch.export.ExportedProgram:
     dynamic = tuple(
         {
             axis: torch.export.Dim.DYNAMIC
             for axis, size in enumerate(spec.shape)
             if isinstance(size, str)
         }
-        for spec in loaded.inputs.specs
+        for spec in inputs.specs
     )
-    flat = FlatModule(loaded)
+    example = tuple(torch.from_numpy(array) for array in inputs.draw(sizes).values())
     try:
-        # The wrapper takes its inputs as one variable argument, hence the nesting.
-        return torch.export.export(
-            flat, _example(loaded.inputs), dynamic_shapes=(dynamic,), strict=False
-        )
+        with _muted():
+            # The wrapper takes its inputs as one variable argument, hence the nesting.
+            return torch.export.export(flat, example, dynamic_shapes=(dynamic,), strict=False)
     except Exception as error:
-        reason = _fixed_size(str(error), loaded.inputs) or _first_line(error)
+        reason = _fixed_size(str(error), inputs) or first_line(error)
         raise CaptureError(f"torch.export cannot capture the model: {reason}") from error
+
+
+@contextmanager
+def _muted() -> Iterator[None]:
+    """Drop what this thread writes to the standard error stream.
+
+    torch.export prints the graph it has so far when a module branches on data. What other
+    threads write, such as a progress display, goes through.
+    """
+    with redirect_stderr(cast(IO[str], _OtherThreads(sys.stderr))):
+        yield
+
+
+class _OtherThreads:
+    """A stream that drops what the thread that made it writes."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._dropped = threading.get_ident()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        return len(text) if threading.get_ident() == self._dropped else self._stream.write(text)
 
 
 # How torch.export names a size of an input of ``FlatModule`` that the code turned out to fix.
@@ -149,9 +186,7 @@ def _translate(program: torch.export.ExportedProgram, opset: int) -> ir.Model:
         )
     except Exception as error:
         cause = error.__cause__ or error
-        raise CaptureError(
-            f"torch.onnx cannot translate the model: {_first_line(cause)}"
-        ) from error
+        raise CaptureError(f"torch.onnx cannot translate the model: {first_line(cause)}") from error
     assert exported is not None
     if exported.model.opset_imports.get("") != opset:
         raise CaptureError(
@@ -217,14 +252,3 @@ def _keep_weights(node: ir.Node) -> bool | None:
         if tensor is not None and tensor.dtype.is_floating_point() and tensor.size > 1:
             return False
     return None
-
-
-def _describe(inputs: ModelInputs) -> str:
-    return ", ".join(
-        f"{spec.name}: {spec.dtype}[{', '.join(map(str, spec.shape))}]" for spec in inputs.specs
-    )
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

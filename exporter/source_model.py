@@ -19,17 +19,78 @@ from exporter.checkpoint.probing import probing
 from exporter.errors import CaptureError
 from exporter.inputs import Feeds
 
-__all__ = ["FlatModule", "export_conditions", "run_source", "source_runner"]
+__all__ = [
+    "FlatModule",
+    "export_conditions",
+    "first_line",
+    "run_flat",
+    "run_source",
+    "source_runner",
+]
 
-_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir")
+_LOGGERS = (
+    "torch.onnx",
+    "torch.export",
+    "torch._export",
+    "torch._dynamo",
+    "torch.fx",
+    "torch.fx.experimental.symbolic_shapes",
+    "onnxscript",
+    "onnx_ir",
+)
 
 
 def run_source(loaded: LoadedModel, feeds: Feeds) -> dict[str, np.ndarray]:
-    """Run the PyTorch model in eval mode; return its named outputs."""
+    """Run the PyTorch model in eval mode; return its named outputs.
+
+    Raises:
+        CaptureError: the model fails on ``feeds``, or returns no named tensors.
+    """
     with export_conditions(loaded.module):
         flat = FlatModule(loaded)
-        outputs = flat(*(torch.from_numpy(feeds[spec.name]) for spec in loaded.inputs.specs))
+        outputs = run_flat(flat, loaded, feeds)
     return {name: value.detach().numpy() for name, value in zip(flat.names, outputs, strict=True)}
+
+
+def run_flat(flat: FlatModule, loaded: LoadedModel, feeds: Feeds) -> tuple[Tensor, ...]:
+    """Run the wrapper of ``loaded``; what its ``forward`` raises is told with the sizes.
+
+    Raises:
+        CaptureError: the model fails on ``feeds``.
+    """
+    values = [torch.from_numpy(feeds[spec.name]) for spec in loaded.inputs.specs]
+    try:
+        outputs: tuple[Tensor, ...] = flat(*values)
+    except CaptureError:
+        raise
+    except Exception as error:
+        given = ", ".join(
+            f"{spec.name} {list(value.shape)}"
+            for spec, value in zip(loaded.inputs.specs, values, strict=True)
+        )
+        raise CaptureError(
+            f"the model fails on {given}: {first_line(error)}; {_advice(loaded)}"
+        ) from error
+    return outputs
+
+
+def _advice(loaded: LoadedModel) -> str:
+    if loaded.program is not None:
+        return "if it takes other sizes, export the program again and say so in its dynamic_shapes"
+    spec = next((s for s in loaded.inputs.specs if any(isinstance(d, str) for d in s.shape)), None)
+    if spec is None:
+        return "check --input"
+    limited = [size for size in spec.shape if isinstance(size, str)][-1]
+    sizes = (f"{size}<=N" if size == limited else str(size) for size in spec.shape)
+    upper = "" if spec.upper is None else f"<{spec.upper}"
+    example = f"{spec.name}:{spec.dtype}[{','.join(sizes)}]{upper}"
+    return f"if it takes less, or one size alone, say so: --input '{example}'"
+
+
+def first_line(error: BaseException) -> str:
+    """Return the type of an error and the first line of its text."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def source_runner(loaded: LoadedModel) -> Callable[[Feeds], Mapping[str, np.ndarray]]:
@@ -59,7 +120,11 @@ def export_conditions(module: nn.Module) -> Iterator[None]:
 
 
 class FlatModule(nn.Module):
-    """Takes inputs in their order, gives a flat tuple of tensors and their ``names``."""
+    """Takes inputs in their order, gives a flat tuple of tensors and their ``names``.
+
+    An output that is called like an input or a weight gets another name, since a graph has
+    one name per value; ``renamed`` holds these: what the model calls it → its name.
+    """
 
     def __init__(self, loaded: LoadedModel) -> None:
         super().__init__()
@@ -67,6 +132,8 @@ class FlatModule(nn.Module):
         self.input_names = tuple(spec.name for spec in loaded.inputs.specs)
         self.wanted = loaded.output_names
         self.names: tuple[str, ...] = ()
+        self.renamed: dict[str, str] = {}
+        self.taken = {*self.input_names, *_weight_names(loaded)}
         self.training = False
 
     def forward(self, *values: Tensor) -> tuple[Tensor, ...]:
@@ -84,8 +151,22 @@ class FlatModule(nn.Module):
                 f"the model returns {len(found)} tensors where {len(self.wanted)} are expected: "
                 f"{', '.join(self.wanted)}"
             )
-        self.names = self.wanted or tuple(found)
+        self.renamed = {name: self._free(name, found) for name in found if name in self.taken}
+        self.names = self.wanted or tuple(self.renamed.get(name, name) for name in found)
         return tuple(found.values())
+
+    def _free(self, name: str, found: Mapping[str, Tensor]) -> str:
+        while name in self.taken or name in found:
+            name += "_out"
+        return name
+
+
+def _weight_names(loaded: LoadedModel) -> set[str]:
+    if loaded.program is not None:
+        return {*loaded.program.state_dict, *loaded.program.constants}
+    module = loaded.module
+    named = (*module.named_parameters(remove_duplicate=False), *module.named_buffers())
+    return {name for name, _ in named}
 
 
 def _named_tensors(value: object, name: str) -> Iterator[tuple[str, Tensor]]:

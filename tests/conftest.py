@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,6 @@ def quick_capture(captured: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let exports of the encoder use the graph captured before."""
 
     def clone(loaded: object, *, opset: int) -> Captured:
-        return Captured(captured.model.clone(), captured.constant_bytes)
+        return replace(captured, model=captured.model.clone())
 
     monkeypatch.setattr("exporter.pipeline.checkpoint.capture", clone)

@@ -118,7 +118,9 @@ def damaged(monkeypatch: pytest.MonkeyPatch, quick_capture: None) -> None:
 def test_a_model_that_computes_something_else_is_not_written(
     checkpoint: Path, tmp_path: Path, damaged: None
 ) -> None:
-    with pytest.raises(VerificationError, match=r"last_hidden_state differs by 0\.25.*nothing was"):
+    with pytest.raises(
+        VerificationError, match=r"last_hidden_state \(up to 0.92\) differs by 0\.25.*nothing was"
+    ):
         export_model(checkpoint, tmp_path / "new" / "out")
     assert names_in(tmp_path) == []
 

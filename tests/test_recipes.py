@@ -14,7 +14,7 @@ from exporter.passes.recipes import (
     Step,
     capture_recipe,
     finish_recipe,
-    roll_recipe,
+    fuse_recipe,
     run_recipe,
     share_recipe,
 )
@@ -155,7 +155,7 @@ def test_a_stage_runs_again_while_something_changes_up_to_its_rounds(
 
 
 def test_every_step_of_every_recipe_says_why_it_stands_there() -> None:
-    stages = (*capture_recipe(), *share_recipe(), *roll_recipe(), *finish_recipe())
+    stages = (*capture_recipe(), *share_recipe(), *fuse_recipe(), *finish_recipe())
     assert all(step.why for stage in stages for step in stage.steps)
     assert all(stage.steps for stage in stages)
 

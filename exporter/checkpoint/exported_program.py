@@ -19,7 +19,7 @@ from exporter.checkpoint.state_dicts import list_some
 from exporter.errors import CheckpointError
 from exporter.inputs import InputSpec, ModelInputs, Role
 
-__all__ = ["ProgramByName", "build_program", "load_program"]
+__all__ = ["ProgramByName", "bounds_of", "build_program", "load_program", "user_tensors"]
 
 
 _HALF = (torch.float16, torch.bfloat16)
@@ -68,7 +68,7 @@ def build_program(
 
     Raises:
         CheckpointError: weights below ``float32``; inputs that are asked for though the
-            program fixes them; a size that is computed from another one.
+            program fixes them; a size that is computed from another one, or has a smallest value.
     """
     half = sorted({str(t.dtype) for t in program.state_dict.values() if t.dtype in _HALF})
     if half:
@@ -107,17 +107,32 @@ def build_program(
     )
 
 
-def _inputs(program: ExportedProgram) -> ModelInputs:
+def user_tensors(program: ExportedProgram) -> list[torch.fx.Node]:
+    """Return the placeholders of the tensors a program is called with, in order."""
     users = {
         spec.arg.name
         for spec in program.graph_signature.input_specs
         if spec.kind is InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
     }
-    nodes = [n for n in program.graph.nodes if n.op == "placeholder" and n.name in users]
+    return [n for n in program.graph.nodes if n.op == "placeholder" and n.name in users]
+
+
+def bounds_of(program: ExportedProgram, size: torch.SymInt) -> tuple[int, int | None]:
+    """Return the smallest size that a program was made for, and the largest if there is one.
+
+    A smallest size of 2 says nothing: torch treats 0 and 1 apart, and accepts 1 there.
+    """
+    bounds = program.range_constraints.get(size.node.expr)
+    if bounds is None:
+        return 0, None
+    return int(bounds.lower), int(bounds.upper) if bounds.upper.is_Integer else None
+
+
+def _inputs(program: ExportedProgram) -> ModelInputs:
     symbols: dict[str, str] = {}
     limits: dict[str, int] = {}
     specs = []
-    for node in nodes:
+    for node in user_tensors(program):
         value = node.meta["val"]
         shape = tuple(
             _size(size, axis, node.name, symbols, limits, program)
@@ -158,9 +173,14 @@ def _size(
     if key not in symbols:
         customary = ("batch", "sequence")[axis] if axis < 2 else key
         symbols[key] = customary if customary not in symbols.values() else key
-        bounds = program.range_constraints.get(expression)
-        if bounds is not None and bounds.upper.is_Integer:  # else without a limit
-            limits[symbols[key]] = int(bounds.upper)
+        lower, upper = bounds_of(program, size)
+        if lower > 2:
+            raise CheckpointError(
+                f"input {name} takes {symbols[key]} only from {lower}, and a graph cannot refuse "
+                "less: export the program again without a smallest size, or with a fixed one"
+            )
+        if upper is not None:
+            limits[symbols[key]] = upper
     return symbols[key]
 
 

@@ -21,9 +21,9 @@ from exporter.passes.lift_constants import LiftConstantsPass
 from exporter.passes.merge_equal_nodes import MergeEqualNodesPass
 from exporter.passes.merge_packed_copies import MergePackedCopiesPass
 from exporter.passes.merge_transposed_twins import MergeTransposedTwinsPass
+from exporter.passes.pack_parallel_products import PackParallelProductsPass
 from exporter.passes.remove_identities import RemoveIdentitiesPass
 from exporter.passes.remove_unused import RemoveUnusedPass
-from exporter.passes.roll_repeated_blocks import RollRepeatedBlocksPass
 from exporter.passes.strip_export_traces import StripExportTracesPass
 from exporter.passes.use_gemm_for_tied_tables import UseGemmForTiedTablesPass
 
@@ -34,7 +34,7 @@ __all__ = [
     "Step",
     "capture_recipe",
     "finish_recipe",
-    "roll_recipe",
+    "fuse_recipe",
     "run_recipe",
     "share_recipe",
 ]
@@ -125,11 +125,15 @@ def share_recipe() -> tuple[Stage, ...]:
     return (Stage(steps, rounds=_ROUNDS),)
 
 
-def roll_recipe() -> tuple[Stage, ...]:
-    """Return the passes that turn repeated layers into loops."""
+def fuse_recipe() -> tuple[Stage, ...]:
+    """Return the fusions that keep sharing and were measured to gain."""
     steps = (
-        Step(RollRepeatedBlocksPass(), "layers are seen to be equal once their weights are one"),
-        Step(RemoveUnusedPass(), "drops the layers' constants that are now stacked"),
+        Step(
+            PackParallelProductsPass(),
+            "Q, K and V of one input, once equal weights are one; before layers are rolled, "
+            "so that it sees every use of them",
+        ),
+        Step(RemoveUnusedPass(), "drops the parts that are now packed"),
     )
     return (Stage(steps),)
 

@@ -44,7 +44,8 @@ class UnrollLoopsPass(ReportingPass):
        inside functions stay.
 
     Names: those of the body, with the number of the copy from the second copy on and where
-    another graph uses them too; outputs of the loop keep theirs. Weights are stored as before, once.
+    another graph uses them too; outputs of the loop keep theirs. Weights are stored as before,
+    once.
 
     Attributes:
         matches: one entry per loop.

@@ -15,6 +15,7 @@ from exporter.passes.recipes import (
     Stage,
     Step,
     finish_recipe,
+    fuse_recipe,
     run_recipe,
     share_recipe,
 )
@@ -106,6 +107,7 @@ def lay_out(
     """
     roll = RollRepeatedBlocksPass()
     records = list(run_recipe(model, share_recipe(), contract))
+    records += run_recipe(model, fuse_recipe(), contract)
     records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
     if depths is not None:
         # A layer of two equal halves, say, would show twice as many blocks.
