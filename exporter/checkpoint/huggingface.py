@@ -145,7 +145,8 @@ def _transformers() -> ModuleType:
         import transformers
     except ImportError as error:
         raise CheckpointError(
-            "reading a Hugging Face model needs transformers: pip install 'albert-export[hf]'"
+            "reading a Hugging Face model needs transformers, which the extra 'hf' installs: "
+            "pip install -e '.[hf]' in the project's folder"
         ) from error
     return transformers
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from exporter.errors import CheckpointError
 from exporter.inputs import ModelInputs
 
 __all__ = ["CallRecord", "probing", "record_calls", "record_probe"]
@@ -101,7 +102,24 @@ def record_calls(module: nn.Module, feeds: Mapping[str, Tensor]) -> CallRecord:
 
 
 def record_probe(module: nn.Module, inputs: ModelInputs) -> CallRecord:
-    """Run ``module`` once on small arrays drawn from ``inputs``; see :func:`record_calls`."""
+    """Run ``module`` once on small arrays drawn from ``inputs``; see :func:`record_calls`.
+
+    Raises:
+        CheckpointError: the module fails on them.
+    """
     sizes = {symbol: min(2, inputs.limit(symbol)) for symbol in inputs.symbols}
     feeds = {name: torch.from_numpy(array) for name, array in inputs.draw(sizes).items()}
-    return record_calls(module, feeds)
+    try:
+        return record_calls(module, feeds)
+    except Exception as error:
+        given = ", ".join(
+            f"{spec.name}:{spec.dtype}{list(feeds[spec.name].shape)}"
+            + (f"<{spec.upper}" if spec.upper is not None else "")
+            for spec in inputs.specs
+            if spec.name in feeds
+        )
+        reason = " ".join(str(error).split())[:200]
+        raise CheckpointError(
+            f"the model fails on {given} ({type(error).__name__}: {reason}); do sizes and id "
+            "ranges in --input fit it?"
+        ) from error

@@ -307,7 +307,7 @@ def test_without_transformers_the_extra_is_named(
 ) -> None:
     folder = save_folder(tiny_huggingface("Albert"), tmp_path / "folder")
     monkeypatch.setitem(sys.modules, "transformers", None)
-    assert "pip install 'albert-export[hf]'" in refusal(folder)
+    assert "pip install -e '.[hf]'" in refusal(folder)
 
 
 def test_a_file_with_configuration_and_weights_needs_no_folder(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from exporter.checkpoint import load_checkpoint
+from exporter.errors import CheckpointError
 from tests.checkpoint.helpers import (
     example,
     outputs,
@@ -205,3 +206,13 @@ def test_a_torch_encoder_layer_in_eval_mode_is_described(tmp_path: Path) -> None
     assert loaded.sharing.calls == {"layers.0": 2}
     assert ("layers.0", "layers.1") in [g.names for g in loaded.sharing.groups]
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+def test_ids_beyond_the_embedding_are_the_fault_of_the_description(tmp_path: Path) -> None:
+    torch.save(nn.Sequential(nn.Embedding(10, 4)), tmp_path / "model.pt")
+    with pytest.raises(CheckpointError, match=r"the model fails on input:int64\[2, 2\]<30000"):
+        load_checkpoint(
+            tmp_path / "model.pt",
+            inputs=["input:int64[batch,sequence]<30000"],
+            trust_pickle=True,
+        )
