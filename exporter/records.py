@@ -1,126 +1,349 @@
-"""The one schema of a measurement, shared by every runtime, page, server and report."""
+"""The one schema of a measurement, shared by every runtime, page, server and report.
+
+A results file holds one record per line, as JSON. Records are read strictly: a field that
+is unknown, missing, of another type or out of range is an error that names it, since they
+come from files and devices that this program does not control. Times are in milliseconds,
+sizes in bytes.
+"""
 
 from __future__ import annotations
 
-import json
-import platform
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from importlib import metadata
-from pathlib import Path
-from typing import Any
+import re
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 
-__all__ = ["SCHEMA_VERSION", "Device", "Measurement", "describe_device"]
+from exporter.errors import BenchmarkError
 
-SCHEMA_VERSION = 1
+__all__ = [
+    "SCHEMA_VERSION",
+    "Case",
+    "Check",
+    "Device",
+    "Evaluation",
+    "Flag",
+    "Measurement",
+    "Memory",
+    "ModelFile",
+    "Record",
+    "RecordError",
+    "Runtime",
+    "Status",
+    "Times",
+    "json_schema",
+    "parse_record",
+    "to_json",
+]
+
+SCHEMA_VERSION = 2
+
+Runtime = Literal["cpu", "node", "browser"]
+"""``cpu``: onnxruntime in Python. ``node``: onnxruntime-web's WebAssembly in Node.
+``browser``: the same in a browser."""
+
+Status = Literal["measured", "failed", "not run"]
+
+Flag = Literal[
+    "spread",
+    "hidden tab",
+    "coarse timer",
+    "failed check",
+    "unstable warm-up",
+    "fewer threads",
+    "interrupted",
+    "likely out of memory",
+    "too few cores",
+    "swapped",
+]
+"""What makes a figure doubtful. ``spread``: the middle half of the samples lies more than
+25 % of the median apart. ``fewer threads``: the runtime used fewer than asked for. ``too few
+cores``: more threads were asked for than cores are usable. ``swapped``: the machine read
+memory back from its swap space meanwhile."""
+
+Text = Annotated[str, msgspec.Meta(max_length=200)]
+LongText = Annotated[str, msgspec.Meta(max_length=2000)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=2**31)]
+Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Digest = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
+Moment = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 
 
-@dataclass(frozen=True)
-class Device:
-    """Where a measurement was made."""
-
-    cpu: str
-    cores: int
-    system: str
-    runtime: str
-    runtime_version: str
+class RecordError(BenchmarkError):
+    """A record that does not follow the schema."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One case on one device: a file, a runtime, a number of threads, an input size.
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class Device(_Part, frozen=True):
+    """Where a measurement was made.
 
     Args:
-        variant: name of the file within the artifact, such as ``fp32`` or ``baseline``.
-        file: path within the artifact.
-        file_bytes: size on disk, external data included.
-        threads: compute threads the runtime was given.
-        batch: rows per run.
-        sequence: tokens per row.
-        load_ms: creating the session, file reading included.
-        first_ms: the first run after loading.
-        samples_ms: every steady run, in order.
-        added_rss_bytes: growth of the process's resident memory by loading and running;
-            ``None`` where the platform does not tell.
-        device: where.
+        label: what people call it; a person may change it.
+        cpu: model name, as far as the platform tells.
+        cpu_flags: instruction sets that matter here: ``avx2``, ``avx512f``, ``avx512_vnni``,
+            ``avx_vnni``, ``amx_int8``, ``asimddp``, ``i8mm``, …; in a browser none are known.
+        cores: logical cores; ``usable_cores`` those this process may run on.
+        memory_bytes: physical memory; browsers tell it coarsely or not at all.
+        system: operating system, its version and the architecture.
+        engine: what runs the runtime: ``CPython 3.12``, ``Node 20.1``, ``Chromium 140``, …
+        user_agent: a browser's own words.
+        runtime: ``onnxruntime`` or ``onnxruntime-web``.
+        runtime_version: its version.
+        cross_origin_isolated: whether threads are possible in a browser.
+        timer_resolution_ms: smallest step of the clock.
     """
 
-    variant: str
-    file: str
-    file_bytes: int
-    threads: int
-    batch: int
-    sequence: int
-    load_ms: float
-    first_ms: float
-    samples_ms: tuple[float, ...]
-    added_rss_bytes: int | None
+    label: Text
+    cpu: Text
+    system: Text
+    engine: Text
+    runtime: Text
+    runtime_version: Text
+    cpu_flags: Annotated[tuple[Text, ...], msgspec.Meta(max_length=64)] = ()
+    cores: Positive | None = None
+    usable_cores: Positive | None = None
+    memory_bytes: Count | None = None
+    user_agent: LongText | None = None
+    cross_origin_isolated: bool | None = None
+    timer_resolution_ms: Milliseconds | None = None
+
+
+class Case(_Part, frozen=True):
+    """What was measured: two measurements with equal cases on one device are comparable.
+
+    Args:
+        artifact: its name: the folder's.
+        variant: name of the file within the artifact, such as ``fp32`` or ``baseline``.
+        runtime: see :data:`Runtime`.
+        threads: compute threads asked for.
+        batch: rows per run.
+        sequence: tokens per row.
+        browser: ``chromium``, ``firefox``, …; ``None`` outside of browsers.
+    """
+
+    artifact: Text
+    variant: Text
+    runtime: Runtime
+    threads: Positive
+    batch: Positive
+    sequence: Positive
+    browser: Text | None = None
+
+
+class ModelFile(_Part, frozen=True):
+    """The file that was measured.
+
+    Args:
+        path: within the artifact.
+        sha256: of its content; with external data, of the hashes of all its files.
+        file_bytes: on disk, external data included.
+        gzip_bytes, brotli_bytes: on the wire, at the levels the server uses.
+    """
+
+    path: Text
+    sha256: Digest
+    file_bytes: Count
+    gzip_bytes: Count | None = None
+    brotli_bytes: Count | None = None
+
+
+class Times(_Part, frozen=True):
+    """Everything that happens once. ``None``: does not exist there, or is not known.
+
+    Where several processes measured, each is the median over them.
+
+    Args:
+        process_start: until the process or worker answers.
+        runtime_start: importing the runtime, and starting WebAssembly.
+        session_create: reading the file that is already there, and creating the session.
+        cold_first: the first run of the first session.
+        warm_first: the first run of a second session in the same process, where the engine
+            has compiled its code already.
+    """
+
+    process_start: Milliseconds | None = None
+    runtime_start: Milliseconds | None = None
+    session_create: Milliseconds | None = None
+    cold_first: Milliseconds | None = None
+    warm_first: Milliseconds | None = None
+
+
+class Memory(_Part, frozen=True):
+    """Memory, in bytes.
+
+    Args:
+        added_rss: growth of the process's resident memory by loading and the first run.
+        peak_rss: largest resident memory of the process.
+        wasm_heap: size of the WebAssembly heap, which never shrinks.
+    """
+
+    added_rss: Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)] | None = None
+    peak_rss: Count | None = None
+    wasm_heap: Count | None = None
+
+
+class Check(_Part, frozen=True):
+    """Outputs on the device against the artifact's reference vectors.
+
+    Args:
+        status: ``passed``, ``failed`` or ``not run``.
+        relative_error: root mean square of the difference in proportion to the
+            reference's, the largest over outputs.
+        max_abs_error: largest absolute difference.
+        tolerance: limit of ``relative_error``.
+    """
+
+    status: Literal["passed", "failed", "not run"] = "not run"
+    relative_error: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    max_abs_error: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    tolerance: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class Measurement(_Part, frozen=True, tag_field="kind", tag="measurement"):
+    """One case on one device.
+
+    Args:
+        schema: version of this schema.
+        tool: version of albert-export.
+        created: when, UTC: ``2026-01-31T12:00:00Z``.
+        run: names the interleaved run this case took part in; sample *i* of one case was
+            taken next to sample *i* of the others of the same run, and of no other.
+        case, model, device: what and where.
+        status: ``failed`` and ``not run`` come with ``error``.
+        error: one line, for people.
+        threads_used: compute threads the runtime has; ``None`` where it does not tell.
+        times, memory, check: see there.
+        samples_ms: every steady run, in order.
+        session_runs: how many of the samples each fresh process or page gave, in order; two
+            processes of one file differ by more than the runs of one do. Empty: one gave all.
+        flags: what makes the figures doubtful.
+        command: the command line that reproduces it.
+    """
+
+    tool: Text
+    created: Moment
+    run: Text
+    case: Case
+    model: ModelFile
     device: Device
-    schema: int = field(default=SCHEMA_VERSION)
+    status: Status = "measured"
+    error: LongText | None = None
+    threads_used: Positive | None = None
+    times: Times = msgspec.field(default_factory=Times)
+    samples_ms: Annotated[tuple[Milliseconds, ...], msgspec.Meta(max_length=100_000)] = ()
+    session_runs: Annotated[tuple[Positive, ...], msgspec.Meta(max_length=1000)] = ()
+    memory: Memory = msgspec.field(default_factory=Memory)
+    check: Check = msgspec.field(default_factory=Check)
+    flags: Annotated[tuple[Flag, ...], msgspec.Meta(max_length=16)] = ()
+    command: LongText | None = None
+    schema: Literal[2] = 2
+
+    def __post_init__(self) -> None:
+        if self.status == "measured" and not self.samples_ms:
+            raise ValueError("a measurement that succeeded needs samples_ms")
+        if self.status != "measured" and not self.error:
+            raise ValueError(f"a measurement that is {self.status!r} needs an error")
+        if self.session_runs and sum(self.session_runs) != len(self.samples_ms):
+            raise ValueError("session_runs do not add up to the number of samples_ms")
 
     @property
     def median_ms(self) -> float:
-        """Median of the steady runs."""
-        return float(np.median(self.samples_ms))
+        """Median of the steady runs; NaN without any."""
+        return float(np.median(self.samples_ms)) if self.samples_ms else float("nan")
 
     @property
     def p90_ms(self) -> float:
         """90th percentile of the steady runs."""
-        return float(np.percentile(self.samples_ms, 90))
+        return float(np.percentile(self.samples_ms, 90)) if self.samples_ms else float("nan")
 
     @property
-    def spread(self) -> float:
-        """Median absolute deviation of the steady runs, relative to their median."""
-        samples, median = np.asarray(self.samples_ms), self.median_ms
-        return float(np.median(np.abs(samples - median)) / median) if median else 0.0
+    def min_ms(self) -> float:
+        """Shortest of the steady runs."""
+        return min(self.samples_ms, default=float("nan"))
 
-    def to_json(self) -> str:
-        """Return one line of JSON; raw samples and the derived figures."""
-        derived = {"median_ms": self.median_ms, "p90_ms": self.p90_ms, "spread": self.spread}
-        return json.dumps({**asdict(self), **derived})
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Measurement:
-        """Read what :meth:`to_json` wrote.
-
-        Raises:
-            ValueError: another schema version, a field missing, or no usable sample.
-        """
-        if values.get("schema") != SCHEMA_VERSION:
-            raise ValueError(
-                f"measurement has schema {values.get('schema')!r}; this version reads "
-                f"{SCHEMA_VERSION}"
-            )
-        known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
-        try:
-            device = Device(**known.pop("device"))
-            samples = tuple(float(sample) for sample in known.pop("samples_ms"))
-            if not samples or not np.isfinite(samples).all():
-                raise ValueError("measurement needs samples_ms, finite and at least one")
-            return cls(**known, device=device, samples_ms=samples)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"measurement is incomplete: {error}") from error
+    @property
+    def mad_ms(self) -> float:
+        """Median absolute deviation of the steady runs from their median."""
+        samples = np.asarray(self.samples_ms)
+        return float(np.median(np.abs(samples - self.median_ms))) if samples.size else float("nan")
 
 
-def describe_device(runtime: str, package: str) -> Device:
-    """Describe this machine and the runtime that package ``package`` provides."""
-    import os
+class Evaluation(_Part, frozen=True, tag_field="kind", tag="evaluation"):
+    """How often one file of an artifact is right on labelled data.
 
-    return Device(
-        cpu=_cpu_model(),
-        cores=os.cpu_count() or 1,
-        system=f"{platform.system()} {platform.machine()}",
-        runtime=runtime,
-        runtime_version=metadata.version(package),
-    )
+    Args:
+        artifact, variant, model: which file.
+        data: name of the data file.
+        data_sha256: of its content.
+        rows: how many examples.
+        correct: how many the file labels right.
+        majority: share of the most frequent label.
+        interval_95: 95 % interval of the accuracy (Wilson's score interval).
+        agreement: share of rows where the label is the one that ``reference`` gives.
+        reference: variant that ``agreement`` compares with.
+    """
+
+    tool: Text
+    created: Moment
+    artifact: Text
+    variant: Text
+    model: ModelFile
+    data: Text
+    data_sha256: Digest
+    rows: Positive
+    correct: Count
+    majority: Share
+    interval_95: tuple[Share, Share]
+    agreement: Share | None = None
+    reference: Text | None = None
+    command: LongText | None = None
+    schema: Literal[2] = 2
+
+    def __post_init__(self) -> None:
+        if self.correct > self.rows:
+            raise ValueError("more correct labels than rows")
+
+    @property
+    def accuracy(self) -> float:
+        """Share labelled right."""
+        return self.correct / self.rows
 
 
-def _cpu_model() -> str:
+Record = Measurement | Evaluation
+
+_DECODER = msgspec.json.Decoder(Record)
+_VERSION = re.compile(rb'"schema"\s*:\s*(\d+)')
+
+
+def parse_record(line: str | bytes) -> Record:
+    """Read one record.
+
+    Raises:
+        RecordError: no JSON, another schema version, or a field that does not follow the
+            schema; the text names it.
+    """
+    raw = line.encode() if isinstance(line, str) else line
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
+        return _DECODER.decode(raw)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        version = _VERSION.search(raw)
+        if version is not None and int(version[1]) != SCHEMA_VERSION:
+            raise RecordError(
+                f"record has schema {int(version[1])}; this version reads {SCHEMA_VERSION}"
+            ) from error
+        raise RecordError(f"no valid record: {error}") from error
+
+
+def to_json(record: Record) -> str:
+    """Return one line of JSON, which :func:`parse_record` reads."""
+    return msgspec.json.encode(record).decode()
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a record, for other tools."""
+    return msgspec.json.schema(Record)

@@ -8,9 +8,6 @@ from exporter.inspection.report import Inspection, allowed_waste_bytes
 
 __all__ = ["failed_gates", "parse_bytes"]
 
-BASELINE = "baseline"
-"""The artifact's variant that is made for measuring and never shipped."""
-
 _UNITS = {
     "": 1, "B": 1,
     "KB": 10**3, "MB": 10**6, "GB": 10**9,
@@ -39,13 +36,13 @@ def failed_gates(
     Args:
         inspection: what was found.
         max_bytes: most bytes of each model file with its external data; the unshared
-            baseline of an artifact is exempt.
+            baselines of an artifact are exempt.
         require_shared: no model file may hold more copies than
             :func:`exporter.inspection.report.allowed_waste_bytes`.
     """
     failures = []
     for model in inspection.models:
-        if max_bytes is not None and model.variant != BASELINE and model.file_bytes > max_bytes:
+        if max_bytes is not None and model.is_shipped and model.file_bytes > max_bytes:
             over = model.file_bytes - max_bytes
             failures.append(
                 f"{model.path} has {model.file_bytes:,} bytes, {over:,} more than the "

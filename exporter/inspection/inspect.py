@@ -22,8 +22,8 @@ from exporter.inspection.structure import (
     find_loops,
 )
 from exporter.inspection.tensors import graph_labels, read_entries
-from exporter.inspection.transfer import measure_transfer
 from exporter.onnx_files import external_files, read_model
+from exporter.transfer import measure_transfer
 
 __all__ = ["inspect_path"]
 
@@ -95,6 +95,8 @@ def _inspect_model(path: Path, record: Mapping[str, Any]) -> tuple[ModelInspecti
         path=str(path),
         variant=record.get("variant"),
         verdict=record.get("verification", {}).get("verdict"),
+        coverage=record.get("coverage"),
+        errors_by_depth=tuple(record.get("errors_by_depth", ())),
         opset=model.opset_imports.get(""),
         nodes=sum(len(graph) for graph in iter_graphs(model)),
         tensors=len(entries),

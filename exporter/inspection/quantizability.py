@@ -34,6 +34,8 @@ _WEIGHT_INPUTS: dict[tuple[str, str], tuple[int, ...]] = {
 }
 """Inputs where weights are; of an embedding operator each is a weight operation."""
 
+_HALF_FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
+
 _PRODUCTS = frozenset({"MatMul", "Gemm", "MatMulInteger", "FusedMatMul"})
 
 
@@ -107,6 +109,8 @@ class _Walk:
             weights = _weights(source)
             if value is None or source is None or not weights:
                 continue
+            if _is_plain(node, "Gather") and _holds_scales(value, node.inputs[1]):
+                continue
             others = [v for i, v in enumerate(node.inputs) if i != index and v is not None]
             if all(other in self._sources for other in others):
                 return  # a constant, not an operation on a weight
@@ -122,8 +126,8 @@ class _Walk:
     ) -> None:
         reason = self._reason(node, index, value, source)
         status: Status = "missed" if reason else "reached"
-        if any(_is_quantized(weight) for weight in weights):
-            status, reason = "quantized", None
+        if all(_is_reduced(weight) for weight in weights):
+            status, reason = "reduced", None
         assert node.graph is not None
         operation = WeightOperation(
             name=str(node.name or node.outputs[0].name),
@@ -163,10 +167,11 @@ def find_weight_operations(model: ir.Model, labels: dict[ir.Graph, str]) -> Quan
     """Find every operation that reads a weight, and whether a quantizer would see the weight.
 
     A weight is a stored tensor of floating-point numbers with two dimensions or more, or one
-    of integers of at most 8 bits. It is followed through everything that computes with
-    stored tensors alone (aliases, a ``Concat`` of parts, the dequantization of integers, the
-    slice of a stack that belongs to a loop's iteration). In functions only what they store
-    themselves is followed: their parameters have no values of their own.
+    of integers of at most 8 bits; these and floats of 16 bits count as reduced. It is followed
+    through everything that computes with stored tensors alone (aliases, a ``Concat`` of parts,
+    the dequantization of integers, the slice of a stack that belongs to a loop's iteration).
+    Scales and zero points that are looked up along with integers are no weights. In functions
+    only what they store themselves is followed: their parameters have no values of their own.
 
     Args:
         model: the graph; no tensor content is read.
@@ -184,7 +189,7 @@ def find_weight_operations(model: ir.Model, labels: dict[ir.Graph, str]) -> Quan
         operations=tuple(operation for operation, _ in walk.operations),
         weight_bytes=sum(map(_bytes, states)),
         reached_bytes=sum(_bytes(v) for v, found in states.items() if found == {"reached"}),
-        quantized_bytes=sum(_bytes(v) for v, found in states.items() if found == {"quantized"}),
+        reduced_bytes=sum(_bytes(v) for v, found in states.items() if found == {"reduced"}),
     )
 
 
@@ -208,8 +213,8 @@ def _weights(source: _Source | None) -> tuple[ir.Value, ...]:
     """Return the weights among what a value is made of: no scales, no shapes."""
     if source is None:
         return ()
-    if quantized := tuple(value for value in source.values if _is_quantized(value)):
-        return quantized
+    if small := tuple(value for value in source.values if _is_of_bytes(value)):
+        return small
     return tuple(value for value in source.values if _is_float_matrix(value))
 
 
@@ -218,8 +223,32 @@ def _is_float_matrix(value: ir.Value) -> bool:
     return tensor is not None and tensor.dtype.is_floating_point() and len(tensor.shape) > 1
 
 
-def _is_quantized(value: ir.Value) -> bool:
+def _is_of_bytes(value: ir.Value) -> bool:
+    """Whether it is a matrix of numbers of at most 8 bits."""
     tensor = _tensor(value)
     if tensor is None or tensor.dtype in (ir.DataType.STRING, ir.DataType.BOOL):
         return False
     return tensor.dtype.itemsize <= 1 and len(tensor.shape) > 1
+
+
+def _is_reduced(value: ir.Value) -> bool:
+    """Whether it is a matrix of numbers of fewer bits than float32 has."""
+    tensor = _tensor(value)
+    return _is_of_bytes(value) or (tensor is not None and tensor.dtype in _HALF_FLOATS)
+
+
+def _holds_scales(table: ir.Value, indices: ir.Value | None) -> bool:
+    """Whether a table belongs to integers that are looked up by the same indices.
+
+    It then has as many rows, and a number for each 8 bytes of integers at most.
+    """
+    scales = _tensor(table)
+    if scales is None or indices is None:
+        return False
+    lookups = (node.inputs[0] for node in indices.consumers() if _is_plain(node, "Gather"))
+    tables = (_tensor(value) for value in lookups if value is not None and _is_of_bytes(value))
+    return any(
+        8 * scales.size <= numbers.size and numbers.shape[0] == scales.shape[0]
+        for numbers in tables
+        if numbers is not None
+    )

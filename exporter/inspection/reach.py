@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 __all__ = ["QuantizerReach", "Status", "WeightOperation"]
 
-Status = Literal["reached", "missed", "quantized"]
+Status = Literal["reached", "missed", "reduced"]
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class WeightOperation:
         graph: where the node is.
         weights: names of the stored tensors that the weight is made of.
         weight_bytes: their bytes.
-        status: ``quantized`` already, ``reached`` or ``missed`` by a quantizer.
+        status: ``reduced`` already, ``reached`` or ``missed`` by a quantizer.
         reason: why it is missed.
         hidden: it is missed because of how the weight is written (behind aliases, in
             a ``Constant``), which de-duplication repairs.
@@ -57,13 +57,13 @@ class QuantizerReach:
         weight_bytes: bytes of all weights, each tensor once.
         reached_bytes: of those whose every operation is reached; of others a float copy
             would stay.
-        quantized_bytes: of those that are quantized already.
+        reduced_bytes: of those that are stored in fewer bits already.
     """
 
     operations: tuple[WeightOperation, ...]
     weight_bytes: int
     reached_bytes: int
-    quantized_bytes: int
+    reduced_bytes: int
 
     def count(self, status: Status) -> int:
         """Return the number of operations of this status."""
@@ -85,16 +85,16 @@ class QuantizerReach:
         by_operator: dict[str, dict[str, int]] = {}
         for operation in self.operations:
             counts = by_operator.setdefault(
-                operation.operator, {"reached": 0, "missed": 0, "quantized": 0}
+                operation.operator, {"reached": 0, "missed": 0, "reduced": 0}
             )
             counts[operation.status] += 1
         return {
             "operations": len(self.operations),
             "reached_operations": self.count("reached"),
-            "quantized_operations": self.count("quantized"),
+            "reduced_operations": self.count("reduced"),
             "weight_bytes": self.weight_bytes,
             "reached_bytes": self.reached_bytes,
-            "quantized_bytes": self.quantized_bytes,
+            "reduced_bytes": self.reduced_bytes,
             "by_operator": dict(sorted(by_operator.items())),
             "missed_reasons": self.reasons,
             "missed": [operation.to_dict() for operation in self.missed],

@@ -9,14 +9,18 @@ from typing import Any, Literal
 from exporter.inspection.duplicates import CopyGroup
 from exporter.inspection.reach import QuantizerReach
 from exporter.inspection.structure import OperatorCount, RolledLoop
-from exporter.inspection.transfer import TransferBytes
+from exporter.transfer import TransferBytes
 
 __all__ = ["INSPECTION_SCHEMA", "Inspection", "ModelInspection", "allowed_waste_bytes"]
 
-INSPECTION_SCHEMA = 1
+INSPECTION_SCHEMA = 2
 
 _RELATIVE_ALLOWANCE = 0.001
 _FIXED_ALLOWANCE_BYTES = 16_384
+
+_NEGLIGIBLE_BYTES = 256
+"""Copies of less are left out where people read: two equal shapes or axes, which several nodes
+happen to need, are nobody's lost sharing."""
 
 
 def allowed_waste_bytes(stored_bytes: int) -> int:
@@ -32,6 +36,8 @@ class ModelInspection:
         path: the file, as it was asked for.
         variant: its name in the artifact's manifest, if it is in one.
         verdict: the manifest's: ``passed``, ``failed``, ``not run``.
+        coverage: the manifest's: how far the file's precision reached, and what it left.
+        errors_by_depth: the manifest's: relative errors after fewer passes through the layers.
         opset: version of the standard operators; ``None`` if it uses none.
         nodes: number of nodes, each body once.
         tensors: number of stored tensors.
@@ -51,6 +57,8 @@ class ModelInspection:
     path: str
     variant: str | None
     verdict: str | None
+    coverage: Mapping[str, Any] | None
+    errors_by_depth: tuple[Mapping[str, Any], ...]
     opset: int | None
     nodes: int
     tensors: int
@@ -72,10 +80,22 @@ class ModelInspection:
         return sum(group.wasted_bytes for group in self.copies)
 
     @property
+    def notable_copies(self) -> tuple[CopyGroup, ...]:
+        """The copies worth a look: of a shared file, those that waste more than 256 bytes."""
+        if not self.is_shared:
+            return self.copies
+        return tuple(group for group in self.copies if group.wasted_bytes > _NEGLIGIBLE_BYTES)
+
+    @property
     def unique_bytes(self) -> int:
         """Stored bytes without copies: equal tensors once, a matrix and its transpose once,
         packed tensors not at all where their parts are stored."""
         return self.stored_bytes - self.wasted_bytes
+
+    @property
+    def is_shipped(self) -> bool:
+        """Whether it is meant for use: the unshared baselines are made for measuring alone."""
+        return not (self.variant or "").startswith("baseline")
 
     @property
     def is_shared(self) -> bool:
@@ -88,6 +108,8 @@ class ModelInspection:
             "path": self.path,
             "variant": self.variant,
             "verdict": self.verdict,
+            "coverage": self.coverage,
+            "errors_by_depth": list(self.errors_by_depth),
             "opset": self.opset,
             "nodes": self.nodes,
             "tensors": self.tensors,
@@ -130,10 +152,15 @@ class Inspection:
 
         ::
 
-            {"schema": 1, "path": …, "kind": "file" | "folder" | "artifact",
+            {"schema": 2, "path": …, "kind": "file" | "folder" | "artifact",
              "artifact": null | {"scheme": …, "verdict": …, "hashes": "passed"},
              "models": [{
-               "path", "variant", "verdict", "opset", "nodes", "tensors",
+               "path", "variant", "verdict",
+               "coverage": null | {"operations_reached", "operations_total", "bytes_reached",
+                                   "bytes_total", "bytes_share", "full",
+                                   "skipped": [{"value", "reason", "nbytes", "on_purpose"}]},
+               "errors_by_depth": [{"uses", "relative_error"}],
+               "opset", "nodes", "tensors",
                "unique_bytes", "stored_bytes", "wasted_bytes", "file_bytes",
                "annotation_bytes", "unused_bytes",
                "transfer": null | {"brotli_bytes", "gzip_bytes"},
@@ -147,9 +174,9 @@ class Inspection:
                "functions": {name: nodes},
                "rolled": [{"name", "graph", "iterations", "depth_input", "nodes", "carried",
                            "scanned", "stacked_bytes", "stacks": [name, …]}],
-               "quantizer": {"operations", "reached_operations", "quantized_operations",
-                             "weight_bytes", "reached_bytes", "quantized_bytes",
-                             "by_operator": {operator: {"reached", "missed", "quantized"}},
+               "quantizer": {"operations", "reached_operations", "reduced_operations",
+                             "weight_bytes", "reached_bytes", "reduced_bytes",
+                             "by_operator": {operator: {"reached", "missed", "reduced"}},
                              "missed_reasons": {reason: operations},
                              "missed": [{"name", "operator", "graph", "weights": [name, …],
                                          "weight_bytes", "reason"}]},

@@ -13,6 +13,7 @@ import exporter.inspection
 from exporter.artifact import Artifact
 from exporter.errors import ArtifactError, CheckpointError
 from exporter.inspection import failed_gates, inspect_path
+from exporter.pipeline import ExportOptions, export_model
 from tests.inspection.helpers import inspect_model, matrix
 from tests.passes.helpers import build
 
@@ -47,12 +48,13 @@ def test_the_json_form_has_these_keys_and_no_others(tmp_path: Path) -> None:
     record = inspect_path(tmp_path / "model.onnx").to_dict()
     assert json.loads(json.dumps(record)) == record
     assert set(record) == {"schema", "path", "kind", "artifact", "models"}
-    assert (record["schema"], record["kind"], record["artifact"]) == (1, "file", None)
+    assert (record["schema"], record["kind"], record["artifact"]) == (2, "file", None)
     (model,) = record["models"]
     assert list(model) == [
-        "path", "variant", "verdict", "opset", "nodes", "tensors", "unique_bytes",
-        "stored_bytes", "wasted_bytes", "file_bytes", "annotation_bytes", "unused_bytes",
-        "transfer", "copies", "operators", "functions", "rolled", "quantizer", "repair",
+        "path", "variant", "verdict", "coverage", "errors_by_depth", "opset", "nodes", "tensors",
+        "unique_bytes", "stored_bytes", "wasted_bytes", "file_bytes", "annotation_bytes",
+        "unused_bytes", "transfer", "copies", "operators", "functions", "rolled", "quantizer",
+        "repair",
     ]  # fmt: skip
     assert model["copies"][0] == {
         "kinds": ["exact", "aliased"],
@@ -137,6 +139,69 @@ def test_an_artifact_gives_its_variants_and_its_verdicts(artifact: Artifact) -> 
     assert [(r.name, r.iterations) for r in model.rolled] == [(loop["loop"], loop["iterations"])]
     assert baseline.is_shared  # each of its copies has other values
     assert failed_gates(found, max_bytes=model.file_bytes, require_shared=True) == ()
+
+
+@pytest.fixture(scope="module")
+def reduced(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
+    """An artifact with int8 and its baseline; one weight was kept, one could not be reached."""
+    folder = tmp_path_factory.mktemp("reduced")
+    layers = " ".join(f"h{i} = MatMul(x{i}, w) x{i + 1} = Tanh(h{i})" for i in range(3))
+    text = f"""main (float[batch,64] x0, float[64,n] v) => (float[batch,64] y, float[40,n] l)
+        {{ {layers} y = MatMul(x3, head) l = MatMul(left, v) }}"""
+    scale = np.float32(0.1)
+    weights = {
+        "w": matrix(64, 64) * scale,
+        "head": matrix(64, 64, 1) * scale,
+        "left": matrix(40, 64, 2),
+    }
+    ir.save(build(text, weights), folder / "model.onnx")
+    options = ExportOptions(precisions=("fp32", "int8"), keep=("head",), with_baseline=True)
+    return export_model(folder / "model.onnx", folder / "out", options)
+
+
+def test_an_artifact_gives_coverage_and_errors_as_its_manifest_has_them(reduced: Artifact) -> None:
+    found = inspect_path(reduced.folder, transfer=False)
+    models = {model.variant: model for model in found.models}
+    records = {record["variant"]: record for record in reduced.manifest["models"]}
+    assert models["fp32"].coverage is None
+    assert models["fp32"].errors_by_depth == ()
+    coverage = models["int8"].coverage
+    assert coverage is not None
+    assert coverage == records["int8"]["coverage"]
+    assert [left["value"] for left in coverage["skipped"]] == ["head", "left"]
+    as_json = models["int8"].to_dict()
+    assert as_json["coverage"] == records["int8"]["coverage"]
+    assert as_json["errors_by_depth"] == records["int8"]["errors_by_depth"]
+    assert [entry["uses"] for entry in as_json["errors_by_depth"]] == [1, 2, 3]
+    assert models["int8"].quantizer.count("reduced") == coverage["operations_reached"] == 1
+
+
+def test_every_unshared_baseline_is_exempt_from_the_size_limit(reduced: Artifact) -> None:
+    found = inspect_path(reduced.folder, transfer=False)
+    sizes = {model.variant: model.file_bytes for model in found.models}
+    assert sizes["baseline-int8"] > sizes["int8"]
+    shipped = [model.variant for model in found.models if model.is_shipped]
+    assert shipped == ["fp32", "int8"]
+    (failure,) = failed_gates(found, max_bytes=sizes["fp32"] - 1)
+    assert "onnx/model.onnx has" in failure
+
+
+def test_copies_of_a_few_bytes_are_counted_but_not_worth_a_look(tmp_path: Path) -> None:
+    def equal(*sizes: int) -> dict[str, np.ndarray]:
+        return {f"{side}{n}": np.full(n, n, np.int64) for n in sizes for side in "ab"}
+
+    idle = "main (float[1] x) => (float[1] y) { y = Neg(x) }"
+    found = inspect_model(build(idle, equal(1, 32, 33)), tmp_path)
+    assert found.wasted_bytes == 8 + 256 + 264
+    assert [group.wasted_bytes for group in found.copies] == [264, 256, 8]
+    assert [group.wasted_bytes for group in found.notable_copies] == [264]
+    many = {f"c{n}": np.zeros(4, np.int64) for n in range(10)}
+    (group,) = inspect_model(build(idle, many), tmp_path).notable_copies
+    assert group.wasted_bytes == 9 * 32
+    lost = {f"{side}{n}": np.full(30, n, np.int64) for n in range(80) for side in "ab"}
+    unshared = inspect_model(build(idle, lost), tmp_path)
+    assert not unshared.is_shared  # so many small ones are one large waste
+    assert len(unshared.notable_copies) == 80
 
 
 def test_an_artifact_with_a_changed_byte_is_refused(artifact: Artifact, tmp_path: Path) -> None:

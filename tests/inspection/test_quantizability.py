@@ -8,6 +8,8 @@ import onnx_ir as ir
 import pytest
 from onnxruntime.quantization import QuantType, quantize_dynamic
 
+from exporter.pipeline.variants import store_model
+from exporter.precision import PRECISIONS, find_precision
 from tests.inspection.helpers import matrix, reach
 from tests.passes.helpers import build
 
@@ -130,10 +132,79 @@ def test_integers_behind_a_dequantization_and_integer_products_are_quantized() -
         )
     )
     assert [(o.operator, o.weights, o.status) for o in found.operations] == [
-        ("MatMul", ("q",), "quantized"),
-        ("MatMulInteger", ("q2",), "quantized"),
+        ("MatMul", ("q",), "reduced"),
+        ("MatMulInteger", ("q2",), "reduced"),
     ]
-    assert (found.quantized_bytes, found.weight_bytes) == (128, 128)
+    assert (found.reduced_bytes, found.weight_bytes) == (128, 128)
+
+
+@pytest.mark.parametrize("kind", [ir.DataType.FLOAT16, ir.DataType.BFLOAT16])
+def test_floats_of_16_bits_count_as_reduced_and_other_floats_beside_them_do_not(
+    kind: ir.DataType,
+) -> None:
+    halves = {
+        name: ir.Tensor(matrix(8, 8, seed).astype(kind.numpy()), name=name)
+        for seed, name in enumerate(("table", "w", "part"))
+    }
+    found = reach(
+        build(
+            "main (int64[2] i) => (float[2,8] y) {"
+            " t = Gather(table, i) e = Cast <to = 1> (t) f = Cast <to = 1> (w) m = MatMul(e, f)"
+            " p = Cast <to = 1> (part) c = Concat <axis = 1> (p, plain) n = MatMul(m, c)"
+            " y = MatMul(n, tall) }",
+            {**halves, "plain": SQUARE, "tall": matrix(16, 8)},
+        )
+    )
+    assert [(o.weights, o.status) for o in found.operations] == [
+        (("table",), "reduced"),
+        (("w",), "reduced"),
+        (("part", "plain"), "missed"),
+        (("tall",), "reached"),
+    ]
+    assert found.reduced_bytes == 2 * 128
+    assert found.weight_bytes == 3 * 128 + 256 + 512
+
+
+def test_the_scales_of_a_table_of_integers_are_no_weights() -> None:
+    scales = {
+        "packed": np.zeros((50, 2, 16), np.uint8),
+        "scales": matrix(50, 2).astype(np.float16),
+        "points": np.zeros((50, 1), np.uint8),
+    }
+    text = (
+        "main (int64[2] i, int64[2] j) => (uint8[2,2,16] a, float16[2,2] b, uint8[2,1] c,"
+        " float[2,8] d, float16[2,2] e) {"
+        " a = Gather(packed, i) b = Gather(scales, i) c = Gather(points, i)"
+        " d = Gather(beside, i) e = Gather(scales, j) }"
+    )
+    found = reach(build(text, {**scales, "beside": matrix(50, 8)}))
+    assert [(o.name, o.weights, o.status) for o in found.operations] == [
+        ("a", ("packed",), "reduced"),
+        ("d", ("beside",), "reached"),  # too many numbers to be scales
+        ("e", ("scales",), "reduced"),  # looked up by other indices than the integers
+    ]
+
+
+@pytest.mark.parametrize("name", [precision.name for precision in PRECISIONS if precision.rules])
+def test_what_a_precision_stores_is_what_is_seen_in_the_file(name: str) -> None:
+    text = (
+        '<ir_version: 10, opset_import: ["" : 21]>'
+        " main (int64[2] i) => (float[2,70] y, float[2,64] z)"
+        " { e = Gather(table, i) t = Transpose(table) m = MatMul(e, w) y = MatMul(m, t)"
+        " p = Gather(places, i) z = MatMul(p, v) }"
+    )
+    weights = {
+        "table": matrix(70, 64),
+        "w": matrix(64, 64, 1),
+        "places": matrix(80, 64, 2),
+        "v": matrix(64, 64, 3),
+    }
+    stored = store_model(build(text, weights), find_precision(name))
+    assert stored.coverage is not None
+    found = reach(stored.model)
+    assert len(found.operations) == stored.coverage.operations_total == 5
+    assert found.count("reduced") == stored.coverage.operations_reached == 5
+    assert found.reduced_bytes == found.weight_bytes
 
 
 def test_products_of_activations_shape_lookups_and_vectors_are_no_weight_operations() -> None:
@@ -185,7 +256,7 @@ def test_the_count_is_what_onnxruntimes_quantizer_reaches(tmp_path: Path) -> Non
     integer = [node for node in quantized.graph.node if node.op_type == "MatMulInteger"]
     assert reach(model).count("reached") == len(integer) == 3
     after = reach(ir.from_proto(quantized))
-    assert after.count("quantized") == 3
+    assert after.count("reduced") == 3
     assert after.count("missed") == 2
 
 
@@ -198,8 +269,8 @@ def test_the_json_form_counts_by_operator_and_reason() -> None:
         )
     ).to_dict()
     assert found["operations"] == 3
-    assert (found["reached_operations"], found["quantized_operations"]) == (1, 0)
-    assert found["by_operator"] == {"MatMul": {"reached": 1, "missed": 2, "quantized": 0}}
+    assert (found["reached_operations"], found["reduced_operations"]) == (1, 0)
+    assert found["by_operator"] == {"MatMul": {"reached": 1, "missed": 2, "reduced": 0}}
     assert found["missed_reasons"] == {"behind Identity": 2}
     assert found["missed"][0] == {
         "name": "m",

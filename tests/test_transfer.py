@@ -6,7 +6,7 @@ from pathlib import Path
 import brotli  # type: ignore[import-untyped]
 import numpy as np
 
-from exporter.inspection.transfer import measure_transfer
+from exporter.transfer import measure_transfer
 
 
 def test_compressed_sizes_are_those_of_the_whole_files(tmp_path: Path) -> None:

@@ -1,0 +1,51 @@
+"""What is compared with what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from exporter.records import Case
+
+__all__ = ["BASELINE", "compared_with", "is_baseline", "opponents", "reference_name"]
+
+BASELINE = "baseline"
+
+
+def is_baseline(variant: str) -> bool:
+    """Whether ``variant`` is an unshared model: ``baseline``, ``baseline-int8``, …"""
+    return variant == BASELINE or variant.startswith(f"{BASELINE}-")
+
+
+def opponents(variant: str) -> tuple[str, ...]:
+    """Return what a variant is compared with, the most telling first.
+
+    1. ``baseline``: what one would ship without sharing and without quantizing.
+    2. ``baseline-int8`` for ``int8``: the unshared model in the same precision.
+    3. ``fp32``: what the precision alone does.
+
+    Of the unshared models, ``baseline-int8`` is compared with ``baseline``, which is compared
+    with nothing.
+    """
+    if is_baseline(variant):
+        return () if variant == BASELINE else (BASELINE,)
+    return (BASELINE, f"{BASELINE}-{variant}", *(() if variant == "fp32" else ("fp32",)))
+
+
+def compared_with(case: Case, others: Sequence[Case]) -> list[Case]:
+    """Return those of ``others`` that ``case`` is compared with, the most telling first.
+
+    They are the :func:`opponents` of its variant in its own artifact, and the same variant of
+    the first artifact among ``others``, where that is another one.
+    """
+    wanted = [(case.artifact, variant) for variant in opponents(case.variant)]
+    wanted += [(other.artifact, case.variant) for other in others[:1]]
+    places = {(other.artifact, other.variant): other for other in others}
+    found = [places[place] for place in wanted if place in places]
+    return [other for other in found if other != case]
+
+
+def reference_name(case: Case, reference: Case) -> str:
+    """Name what ``case`` is compared with: its variant, with the artifact where that differs."""
+    if reference.artifact == case.artifact:
+        return reference.variant
+    return f"{reference.artifact} {reference.variant}"
