@@ -3,8 +3,9 @@
 The layout is the one transformers.js loads::
 
     config.json, tokenizer.json, …    assets, as the source had them
-    onnx/model.onnx                   the exported model
-    baseline/model.onnx               the unshared baseline, if asked for
+    onnx/model.onnx, …                the exported model, one file per precision
+    baseline/model.onnx, …            the unshared baseline, if asked for
+    reference.json                    some inputs and the source's outputs
     albert-export.json                the manifest
 
 Files are written to a staging folder beside the destination; :meth:`StagedArtifact.commit`
@@ -18,7 +19,8 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -33,12 +35,14 @@ __all__ = [
     "MANIFEST_SCHEMA",
     "Artifact",
     "StagedArtifact",
+    "artifact_names",
     "check_destination",
+    "combined_digest",
     "sha256_file",
 ]
 
 MANIFEST_NAME = "albert-export.json"
-MANIFEST_SCHEMA = 1
+MANIFEST_SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,12 @@ class StagedArtifact:
         # A file name that is no valid text holds lone surrogates; "\\udcff" is JSON for one.
         (self.folder / name).write_text(text, encoding="utf-8", errors="backslashreplace")
 
+    def remove(self, name: str) -> None:
+        """Take the model file ``name`` and its external data out again."""
+        path = self.folder / name
+        path.unlink()
+        path.with_name(f"{path.name}_data").unlink(missing_ok=True)
+
     def commit(self, manifest: Mapping[str, Any]) -> Artifact:
         """Add the files' sizes and hashes to ``manifest``, write it, rename into place.
 
@@ -236,6 +246,38 @@ def check_destination(destination: Path, *, replace: bool, source: Path | None =
         raise ArtifactError(
             f"{destination} already holds an artifact; --force replaces it, -o writes elsewhere"
         )
+
+
+def combined_digest(hashes: Sequence[str]) -> str:
+    """Return the hash that stands for a model: its file's, or that of all its files' hashes.
+
+    Args:
+        hashes: of the model file, and of its external data in the order of their names.
+    """
+    return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def artifact_names(folders: Sequence[Path]) -> list[str]:
+    """Name each artifact after its folder, with as many parents as tell equal names apart.
+
+    A folder given twice (two arms of the same files) is told apart by ``#2``.
+    """
+    resolved = [folder.resolve() for folder in folders]
+    names = []
+    for path in resolved:
+        rivals = {other for other in resolved if other != path}
+        depth = 1
+        while depth < len(path.parts) and any(
+            other.parts[-depth:] == path.parts[-depth:] for other in rivals
+        ):
+            depth += 1
+        names.append("/".join(path.parts[-depth:]))
+    seen: Counter[str] = Counter()
+    for index, name in enumerate(names):
+        seen[name] += 1
+        if seen[name] > 1:
+            names[index] = f"{name}#{seen[name]}"
+    return names
 
 
 def sha256_file(path: Path) -> str:

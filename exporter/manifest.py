@@ -13,6 +13,9 @@ from exporter.verification import Verification
 
 __all__ = ["ModelRecord", "build_manifest"]
 
+EXACT_TOLERANCE = 1e-4
+"""Relative error of another runtime in float32: it adds in another order."""
+
 _LIBRARIES = ("torch", "onnx", "onnx-ir", "onnxscript", "onnxruntime", "numpy")
 
 
@@ -32,6 +35,11 @@ class ModelRecord:
             and then ``note`` says why.
         reference: what ran the source: ``PyTorch`` or ``the input file``.
         note: what the reader must know about this file.
+        precision: how its weights are stored, as plain JSON values; ``None``: in float32.
+        coverage: how far the precision reached.
+        weights: the error of each weight that is stored otherwise.
+        errors_by_depth: relative error of the model after 1, 2, … passes through its layers.
+        notices: what a person should know about its weights.
     """
 
     variant: str
@@ -44,6 +52,18 @@ class ModelRecord:
     verification: Verification | None = None
     reference: str | None = None
     note: str | None = None
+    precision: Mapping[str, Any] | None = None
+    coverage: Mapping[str, Any] | None = None
+    weights: Sequence[Mapping[str, Any]] = ()
+    errors_by_depth: Sequence[Mapping[str, Any]] = ()
+    notices: Sequence[str] = ()
+
+    @property
+    def tolerance(self) -> float | None:
+        """Relative error that another runtime may have against the reference vectors."""
+        if self.verification is None:
+            return None
+        return EXACT_TOLERANCE if self.precision is None else self.precision["tolerance"]
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -55,7 +75,13 @@ class ModelRecord:
             "nodes": self.nodes,
             "stored_bytes": self.stored_bytes,
             "file_bytes": self.file_bytes,
+            "tolerance": self.tolerance,
             "note": self.note,
+            "notices": list(self.notices),
+            "precision": self.precision,
+            "coverage": self.coverage,
+            "weights": [dict(weight) for weight in self.weights],
+            "errors_by_depth": [dict(error) for error in self.errors_by_depth],
             "passes": [dict(record) for record in self.passes],
             "verification": {"reference": self.reference, **checked.to_dict()}
             if checked
@@ -74,34 +100,42 @@ def build_manifest(
     sharing: Mapping[str, Any],
     inputs: ModelInputs,
     outputs: Sequence[str],
+    graph: ModelRecord,
     models: Sequence[ModelRecord],
+    reference: str | None,
     notices: Sequence[str],
 ) -> dict[str, Any]:
     """Return the manifest's content, less schema and files, in reading order.
 
+    ``graph`` is the model in float32, which the sizes and the error at the top are of; where
+    it is none of ``models`` its record stands apart. ``reference`` names the file of
+    reference vectors.
+
     It holds no time and no place, so that the same input gives the same manifest.
     """
-    main = models[0]
-    verdict = main.verification.verdict.status if main.verification else "not run"
+    checks = [one.verification for one in (graph, *models) if one.verification is not None]
+    failed = any(check.verdict.status == "failed" for check in checks)
     return {
         "tool": {"name": "albert-export", "version": __version__},
         "libraries": {name: metadata.version(name) for name in _LIBRARIES},
         "source": dict(source),
-        "verdict": verdict,
+        "verdict": "failed" if failed else "passed" if checks else "not run",
         "scheme": scheme,
         "dedupe": dedupe,
         "layout": dict(layout) if layout else None,
         "unique_bytes": unique_bytes,
-        "stored_bytes": main.stored_bytes,
-        "file_bytes": main.file_bytes,
+        "stored_bytes": graph.stored_bytes,
+        "file_bytes": graph.file_bytes,
         "unshared_bytes": unshared_bytes,
-        "ratio": round(unshared_bytes / main.stored_bytes, 3) if main.stored_bytes else None,
-        "worst_abs_error": main.verification.to_dict()["worst_abs_error"]
-        if main.verification
+        "ratio": round(unshared_bytes / graph.stored_bytes, 3) if graph.stored_bytes else None,
+        "worst_abs_error": graph.verification.to_dict()["worst_abs_error"]
+        if graph.verification
         else None,
         "inputs": inputs.to_dict(),
         "outputs": list(outputs),
+        "reference": reference,
         "models": [record.to_dict() for record in models],
+        "float_graph": None if graph in models else graph.to_dict(),
         "sharing": dict(sharing),
         "notices": list(notices),
     }

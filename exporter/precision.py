@@ -5,7 +5,7 @@ Plain data, imported by whoever asks for a precision, applies one or names a fil
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from types import MappingProxyType
@@ -14,8 +14,11 @@ from typing import Any, Literal, get_args
 from exporter.errors import ExportError
 
 __all__ = [
+    "INT4_RUNS",
+    "MAIN_PRECISIONS",
     "OPERATORS",
     "PRECISIONS",
+    "TARGETS",
     "TRANSFORMERS_JS_FILES",
     "Float16",
     "Int4",
@@ -26,6 +29,8 @@ __all__ = [
     "Operator",
     "Precision",
     "Rule",
+    "Target",
+    "choose_precisions",
     "find_precision",
 ]
 
@@ -49,6 +54,16 @@ Int4Run = Literal["float", "int8", "matmul_nbits", "dequantize"]
 float32. ``int8``: expanded once at load to 8 bits, integer arithmetic. ``matmul_nbits``:
 onnxruntime's ``MatMulNBits``, never expanded as a whole. ``dequantize``: a blocked
 ``DequantizeLinear`` (opset 21), which runs at every inference."""
+
+Target = Literal["cpu", "web", "phone"]
+"""Where the artifact will run, as far as a choice depends on it."""
+
+TARGETS: tuple[Target, ...] = get_args(Target)
+
+INT4_RUNS: Mapping[Target, Int4Run] = MappingProxyType(
+    {"cpu": "int8", "web": "int8", "phone": "float"}
+)
+"""How ``int4`` runs on each target, from the figures of ``benchmarks/precisions``."""
 
 TRANSFORMERS_JS_FILES: Mapping[str, str] = MappingProxyType(
     {
@@ -156,6 +171,9 @@ class Precision:
         name: what people ask for.
         dtype: what transformers.js calls it; see :data:`TRANSFORMERS_JS_FILES`.
         summary: one line: what it gives and costs.
+        tolerance: largest relative error of any output that passes: root mean square of the
+            difference to the source, in proportion to that of the source, over the
+            verification inputs.
         rules: applied one after another; each takes what those before it left.
         keep: weights that stay as they are, whatever the rules.
     """
@@ -163,6 +181,7 @@ class Precision:
     name: str
     dtype: str
     summary: str
+    tolerance: float
     rules: tuple[Rule, ...] = ()
     keep: tuple[Keep, ...] = ()
 
@@ -181,6 +200,7 @@ class Precision:
             "name": self.name,
             "dtype": self.dtype,
             "summary": self.summary,
+            "tolerance": self.tolerance,
             "rules": [
                 {
                     "store": type(rule.store).__name__.lower(),
@@ -197,67 +217,81 @@ class Precision:
 _PRODUCTS: frozenset[Operator] = frozenset({"MatMul", "Gemm"})
 _LOOKUPS: frozenset[Operator] = frozenset({"Gather"})
 _EVERYTHING = "every weight, embeddings included"
+_EXACT, _HALF, _EIGHT, _FOUR = 1e-4, 0.01, 0.15, 0.5
+"""Tolerances. A sound int8 of a 12-layer encoder was seen at 0.04, one whose sums saturate at
+0.4; a sound int4 of random weights at 0.3. Outputs that have nothing to do with the source's are
+at 1 or more."""
 
 PRECISIONS: tuple[Precision, ...] = (
-    Precision("fp32", "fp32", "as trained"),
+    Precision("fp32", "fp32", "as trained", _EXACT),
     Precision(
         "fp16",
         "fp16",
         "half the bytes; computes in float32 after expanding at load",
+        _HALF,
         (Rule(Float16(), _EVERYTHING),),
     ),
     Precision(
         "int8",
         "q8",
         "a quarter of the bytes; integer arithmetic, exact on every CPU",
+        _EIGHT,
         (Rule(Int8("int8"), _EVERYTHING),),
     ),
     Precision(
         "int8-unsigned",
         "uint8",
         "as int8, with unsigned weights: a little finer, slow on CPUs with VNNI or AMX",
+        _EIGHT,
         (Rule(Int8("uint8"), "for targets that multiply unsigned bytes as fast"),),
     ),
     Precision(
         "int8-reduced",
         "int8",
         "as int8, with weights of 7 bits: for runtimes that add more than two products",
+        _EIGHT,
         (Rule(Int8("int7"), "the range that other quantizers call reduced"),),
     ),
     Precision(
         "int8-full",
         "int8",
         "as int8, with the full range of signed bytes: wrong sums on x86 CPUs without VNNI",
+        _EIGHT,
         (Rule(Int8("int8_full"), "for targets known to add up signed bytes exactly"),),
     ),
     Precision(
-        "int4",
+        "int4-float",
         "q4",
         "an eighth of the bytes; expanded at load, then speed and memory of fp32",
+        _FOUR,
         (Rule(Int4(run="float"), _EVERYTHING),),
     ),
     Precision(
         "int4-int8",
         "q4",
         "an eighth of the bytes; expanded at load to int8, then its speed and memory",
+        _FOUR,
         (Rule(Int4(run="int8"), _EVERYTHING),),
     ),
     Precision(
         "int4-nbits",
         "q4",
         "an eighth of the bytes, least memory; onnxruntime's MatMulNBits, slow in WebAssembly",
+        _FOUR,
         (Rule(Int4(run="matmul_nbits"), _EVERYTHING),),
     ),
     Precision(
         "int4-dequantize",
         "q4",
         "an eighth of the bytes; a blocked DequantizeLinear at every inference, opset 21",
+        _FOUR,
         (Rule(Int4(run="dequantize"), _EVERYTHING),),
     ),
     Precision(
         "int8-int4-tables",
         "q8",
         "int8 with embeddings in 4 bits: looked up by rows, they cost no arithmetic",
+        _FOUR,
         (
             Rule(Int4(), "tables that are only looked up: bytes, no arithmetic", _LOOKUPS),
             Rule(Int8(), "products, and tables tied to them", OPERATORS),
@@ -266,14 +300,40 @@ PRECISIONS: tuple[Precision, ...] = (
 )
 
 
-def find_precision(name: str) -> Precision:
-    """Return the precision of this name.
+MAIN_PRECISIONS = ("fp32", "fp16", "int8", "int4")
+"""What ``all`` means: one file of each size."""
+
+
+def find_precision(name: str, target: Target = "web") -> Precision:
+    """Return the precision of this name; ``int4`` is the form that suits ``target``.
 
     Raises:
         ExportError: there is none; the text lists those that exist.
     """
+    if name == "int4":
+        run = INT4_RUNS[target]
+        form = next(p for p in PRECISIONS if p.rules and p.rules[0].store == Int4(run=run))
+        return replace(form, name="int4")
     for precision in PRECISIONS:
         if precision.name == name:
             return precision
-    known = ", ".join(precision.name for precision in PRECISIONS)
-    raise ExportError(f"unknown precision {name!r}; choose one of {known}")
+    known = ", ".join(["all", "int4", *(precision.name for precision in PRECISIONS)])
+    raise ExportError(f"unknown precision {name!r}; choose from {known}")
+
+
+def choose_precisions(names: Sequence[str], target: Target = "web") -> tuple[Precision, ...]:
+    """Return the precisions that ``names`` ask for, each once, in the order asked.
+
+    Args:
+        names: each one name, or several with commas between; ``all`` is
+            :data:`MAIN_PRECISIONS`.
+        target: what ``int4`` is made for.
+
+    Raises:
+        ExportError: an unknown name, or none at all.
+    """
+    asked = [part.strip() for text in names for part in text.split(",") if part.strip()]
+    if not asked:
+        raise ExportError("no precision is asked for; try fp32, int8 or all")
+    each = [one for name in asked for one in (MAIN_PRECISIONS if name == "all" else (name,))]
+    return tuple(find_precision(name, target) for name in dict.fromkeys(each))

@@ -11,6 +11,7 @@ import pytest
 
 from exporter.artifact import (
     MANIFEST_NAME,
+    MANIFEST_SCHEMA,
     Artifact,
     StagedArtifact,
     check_destination,
@@ -52,7 +53,7 @@ def test_a_committed_artifact_holds_its_files_and_their_hashes(tmp_path: Path) -
     made = make(tmp_path / "out")
     loaded = Artifact.load(tmp_path / "out", check_hashes=True)
     assert loaded.manifest == made.manifest
-    assert loaded.manifest["schema"] == 1
+    assert loaded.manifest["schema"] == MANIFEST_SCHEMA == 2
     files = loaded.manifest["files"]
     assert sorted(files) == ["config.json", "onnx/model.onnx"]
     assert files["onnx/model.onnx"] == {
@@ -153,6 +154,17 @@ def test_files_are_copied_with_what_a_link_leads_to(tmp_path: Path) -> None:
     copy = tmp_path / "out/sub/tokenizer.json"
     assert not copy.is_symlink()
     assert copy.read_text() == "tokens"
+
+
+def test_a_model_file_is_taken_out_again_with_its_external_data(tmp_path: Path) -> None:
+    with StagedArtifact(tmp_path / "out") as staged:
+        (staged.folder / "onnx").mkdir()
+        for name in ("model.onnx", "model.onnx_data", "model_q4.onnx", "model_q4.onnx_data"):
+            (staged.folder / "onnx" / name).write_bytes(b"x")
+        staged.remove("onnx/model.onnx")
+        made = staged.commit(MANIFEST | {"models": []})
+    assert list(made.manifest["files"]) == ["onnx/model_q4.onnx", "onnx/model_q4.onnx_data"]
+    assert names_in(tmp_path / "out" / "onnx") == ["model_q4.onnx", "model_q4.onnx_data"]
 
 
 def test_a_name_that_is_no_text_gives_a_valid_manifest(tmp_path: Path) -> None:
@@ -261,11 +273,11 @@ def test_a_model_must_be_one_of_the_files(tmp_path: Path) -> None:
         Artifact.load(tmp_path / "out")
 
 
-@pytest.mark.parametrize("schema", [None, 0, 2, "1"])
+@pytest.mark.parametrize("schema", [None, 0, 1, 3, "2"])
 def test_another_schema_is_refused(tmp_path: Path, schema: object) -> None:
     make(tmp_path / "out")
     edit_manifest(tmp_path / "out", schema=schema)
-    with pytest.raises(ArtifactError, match="this version reads 1; export the model again"):
+    with pytest.raises(ArtifactError, match="this version reads 2; export the model again"):
         Artifact.load(tmp_path / "out")
 
 
@@ -276,12 +288,12 @@ def test_another_schema_is_refused(tmp_path: Path, schema: object) -> None:
         "{",
         "[]",
         "null",
-        '{"schema": 1}',
-        '{"schema": 1, "files": []}',
-        '{"schema": 1, "files": {"config.json": {"bytes": "many"}}}',
-        '{"schema": 1, "files": {"config.json": 3}}',
-        '{"schema": 1, "files": {}, "models": [1]}',
-        '{"schema": 1, "files": {}, "models": [], "inputs": {"specs": [{"a": 1}], "limits": {}}}',
+        '{"schema": 2}',
+        '{"schema": 2, "files": []}',
+        '{"schema": 2, "files": {"config.json": {"bytes": "many"}}}',
+        '{"schema": 2, "files": {"config.json": 3}}',
+        '{"schema": 2, "files": {}, "models": [1]}',
+        '{"schema": 2, "files": {}, "models": [], "inputs": {"specs": [{"a": 1}], "limits": {}}}',
     ],
 )
 def test_a_damaged_manifest_is_one_clear_error(tmp_path: Path, text: str) -> None:

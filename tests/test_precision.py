@@ -9,8 +9,11 @@ import pytest
 
 from exporter.errors import ExportError
 from exporter.precision import (
+    INT4_RUNS,
+    MAIN_PRECISIONS,
     OPERATORS,
     PRECISIONS,
+    TARGETS,
     TRANSFORMERS_JS_FILES,
     Float16,
     Int4,
@@ -18,6 +21,7 @@ from exporter.precision import (
     Keep,
     Precision,
     Rule,
+    choose_precisions,
     find_precision,
 )
 
@@ -29,7 +33,8 @@ def test_files_have_the_names_that_transformers_js_asks_for() -> None:
     assert names["int8"] == "model_quantized.onnx"
     assert names["int8-full"] == "model_int8.onnx"
     assert names["int8-unsigned"] == "model_uint8.onnx"
-    assert names["int4"] == names["int4-int8"] == "model_q4.onnx"
+    assert names["int4-int8"] == names["int4-float"] == "model_q4.onnx"
+    assert {find_precision("int4", target).file_name for target in TARGETS} == {"model_q4.onnx"}
     assert len(set(TRANSFORMERS_JS_FILES.values())) == len(TRANSFORMERS_JS_FILES) == 8
 
 
@@ -58,8 +63,37 @@ def test_each_way_to_run_int4_is_a_precision() -> None:
 
 
 def test_an_unknown_precision_is_an_error_that_lists_the_known_ones() -> None:
-    with pytest.raises(ExportError, match=r"'int9'; choose one of fp32, fp16, int8, "):
+    with pytest.raises(ExportError, match=r"'int9'; choose from all, int4, fp32, fp16, int8, "):
         find_precision("int9")
+
+
+def test_int4_is_the_form_that_suits_the_target() -> None:
+    assert set(INT4_RUNS) == set(TARGETS)
+    for target in TARGETS:
+        int4 = find_precision("int4", target)
+        assert int4.name == "int4"
+        assert int4.rules[0].store == Int4(run=INT4_RUNS[target])
+        assert int4.rules == find_precision(f"int4-{INT4_RUNS[target]}").rules
+
+
+def test_tolerances_grow_as_bits_go() -> None:
+    fp32, fp16, int8, int4 = (find_precision(name).tolerance for name in MAIN_PRECISIONS)
+    assert 0 < fp32 < fp16 < int8 < int4 < 1
+
+
+def test_names_are_asked_for_with_commas_and_each_counts_once() -> None:
+    asked = ["int4, fp16", " int8 ,", "fp16"]
+    assert [precision.name for precision in choose_precisions(asked)] == ["int4", "fp16", "int8"]
+    every = choose_precisions(["int8", "all", "int4-float"])
+    assert [p.name for p in every] == ["int8", "fp32", "fp16", "int4", "int4-float"]
+    run = choose_precisions(["all"], "phone")[-1].rules[0].store
+    assert run == Int4(run=INT4_RUNS["phone"])
+
+
+@pytest.mark.parametrize("asked", [[], [""], [" , "]])
+def test_no_precision_at_all_is_an_error(asked: list[str]) -> None:
+    with pytest.raises(ExportError, match="no precision is asked for; try fp32, int8 or all"):
+        choose_precisions(asked)
 
 
 @pytest.mark.parametrize("block", [0, 8, 24, 512])
@@ -103,12 +137,13 @@ def test_patterns_are_those_of_a_shell(pattern: str, name: str, matches: bool) -
 
 def test_plain_values_say_what_is_stored_how_and_why() -> None:
     precision = Precision(
-        "mine", "q4", "a try", (Rule(Int4(block=64), "small", frozenset({"Gather"})),)
+        "mine", "q4", "a try", 0.25, (Rule(Int4(block=64), "small", frozenset({"Gather"})),)
     ).keeping("head")
     assert json.loads(json.dumps(precision.to_dict())) == {
         "name": "mine",
         "dtype": "q4",
         "summary": "a try",
+        "tolerance": 0.25,
         "rules": [
             {
                 "store": "int4",

@@ -17,7 +17,9 @@ from exporter.passes.recipes import (
     fuse_recipe,
     run_recipe,
     share_recipe,
+    store_recipe,
 )
+from exporter.precision import PRECISIONS, find_precision
 
 SIZE = 5_000
 """Elements of a weight: 20,000 bytes, more than the contract's fixed overhead."""
@@ -130,6 +132,15 @@ def test_a_failing_pass_is_named() -> None:
         run_recipe(weights(1.0), once(Do(fail)), None)
 
 
+def test_an_error_of_a_pass_that_says_what_to_do_is_passed_on_as_it_is() -> None:
+    def refuse(model: ir.Model) -> None:
+        raise PassError("needs opset 13; convert it first")
+
+    with pytest.raises(PassError) as raised:
+        run_recipe(weights(1.0), once(Do(refuse)))
+    assert str(raised.value) == "needs opset 13; convert it first"
+
+
 class Times(ir.passes.InPlacePass):
     """Report a modification as many times as it is told, then none."""
 
@@ -156,6 +167,7 @@ def test_a_stage_runs_again_while_something_changes_up_to_its_rounds(
 
 def test_every_step_of_every_recipe_says_why_it_stands_there() -> None:
     stages = (*capture_recipe(), *share_recipe(), *fuse_recipe(), *finish_recipe())
+    stages += tuple(stage for precision in PRECISIONS for stage in store_recipe(precision))
     assert all(step.why for stage in stages for step in stage.steps)
     assert all(stage.steps for stage in stages)
 
@@ -166,3 +178,16 @@ def test_the_sharing_recipe_stores_equal_weights_once_and_the_capture_recipe_non
     assert list(model.graph.initializers) == ["w0", "w1"]
     run_recipe(model, share_recipe(), SharingContract(20_000))
     assert list(model.graph.initializers) == ["w0"]
+
+
+def test_the_recipe_of_a_precision_has_a_pass_per_rule_then_cleans_up() -> None:
+    (stage,) = store_recipe(find_precision("int8-int4-tables"))
+    names = [type(step.transformation).__name__ for step in stage.steps]
+    assert names == [
+        "QuantizeToInt4Pass",
+        "QuantizeToInt8Pass",
+        "RemoveUnusedPass",
+        "StripTypesPass",
+    ]
+    assert stage.steps[0].why == find_precision("int8-int4-tables").rules[0].why
+    assert store_recipe(find_precision("fp32")) == ()

@@ -16,8 +16,9 @@ from exporter.checkpoint.sharing_map import read_sharing_map
 from exporter.checkpoint.state_dicts import StateDict, check_dtypes, check_keys, strip_wrappers
 from exporter.errors import CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, count_parameters
+from exporter.models.config import MODEL_TYPE, Head
 
-__all__ = ["build_reference"]
+__all__ = ["build_reference", "published_config"]
 
 
 def build_reference(
@@ -55,10 +56,32 @@ def build_reference(
         sharing=sharing,
         scheme=str(chosen.sharing),
         source=source,
-        config=chosen.to_dict(),
+        config=published_config(chosen),
         notices=notices,
         depth_plan=_depth_plan(module),
     )
+
+
+_ARCHITECTURES: Mapping[Head, str] = {
+    "none": "AlbertModel",
+    "sequence_classification": "AlbertForSequenceClassification",
+    "masked_lm": "AlbertForMaskedLM",
+}
+
+
+def published_config(config: EncoderConfig) -> dict[str, Any]:
+    """Return ``config.json`` for an artifact.
+
+    transformers.js loads what it knows by ``model_type``. The exported graph takes and gives
+    what ALBERT's does under the same names, and so goes by that one; ``source_model_type``
+    has the true one.
+    """
+    return {
+        **config.to_dict(),
+        "model_type": "albert",
+        "architectures": [_ARCHITECTURES[config.head]],
+        "source_model_type": MODEL_TYPE,
+    }
 
 
 def _depth_plan(module: SharedEncoder) -> DepthPlan | None:

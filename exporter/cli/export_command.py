@@ -8,15 +8,25 @@ from typing import Any
 
 import click
 
-from exporter.cli.console import (
-    FiniteFloat,
-    clear_errors,
-    megabytes,
-    output_console,
-    progress_steps,
-)
+from exporter.cli.console import FiniteFloat, clear_errors, progress_steps
+from exporter.precision import TARGETS
 
 __all__ = ["export"]
+
+
+class _Tolerance(click.ParamType[tuple[str, float]]):
+    """``NAME=NUMBER``: the relative error that a precision may have."""
+
+    name = "NAME=NUMBER"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, float]:
+        """Split and read the number."""
+        name, equals, number = str(value).partition("=")
+        if not (equals and name):
+            self.fail(f"{value!r} is not NAME=NUMBER, such as int4=0.2.", param, ctx)
+        return name, FiniteFloat(min=0, min_open=True).convert(number, param, ctx)
 
 
 @click.command()
@@ -38,11 +48,58 @@ __all__ = ["export"]
     help="Repeated layers as one loop, or written out; auto rolls whatever repeats.",
 )
 @click.option(
+    "--precision",
+    "precisions",
+    multiple=True,
+    default=("fp32",),
+    metavar="NAMES",
+    help="Precisions to write, with commas between; 'all' is fp32,fp16,int8,int4. Others: "
+    "int8-unsigned, int8-reduced, int8-full, int8-int4-tables, int4-float, int4-int8, "
+    "int4-nbits, int4-dequantize.  [fp32]",
+)
+@click.option(
+    "--target",
+    type=click.Choice(TARGETS),
+    default="web",
+    show_default=True,
+    help="Where it will run: decides how int4 computes.",
+)
+@click.option(
+    "--keep",
+    multiple=True,
+    metavar="PATTERN",
+    help="Weights that stay in float32 in every precision, by a shell pattern for their names or "
+    "those of the nodes that use them, such as '*classifier*'; repeatable.",
+)
+@click.option(
+    "--require-full-coverage",
+    is_flag=True,
+    help="Fail where a precision misses a weight that was not kept.",
+)
+@click.option(
+    "--tolerance",
+    "tolerances",
+    type=_Tolerance(),
+    multiple=True,
+    help="Largest relative error of a precision that passes; repeatable.  [fp16 0.01, int8 0.15, "
+    "int4 0.5]",
+)
+@click.option(
+    "--fuse/--no-fuse",
+    default=True,
+    show_default=True,
+    help="Compute products of one input, such as Q, K and V, as one.",
+)
+@click.option(
     "--elastic-depth",
     is_flag=True,
     help="Make the number of passes through the layers an optional input, 'depth'.",
 )
-@click.option("--with-baseline", is_flag=True, help="Also write the unshared baseline.")
+@click.option(
+    "--with-baseline",
+    is_flag=True,
+    help="Also write the unshared baseline, in the same precisions.",
+)
 @click.option("--opset", type=click.IntRange(18, 23), help="ONNX opset of a captured model.  [18]")
 @click.option(
     "--atol",
@@ -76,7 +133,14 @@ __all__ = ["export"]
 @click.option("--force", is_flag=True, help="Replace an artifact that is already there.")
 @click.option("--keep-failed", is_flag=True, help="Keep an artifact that fails, marked as failed.")
 @clear_errors
-def export(model: Path, output: Path | None, as_json: bool, force: bool, **options: Any) -> None:
+def export(
+    model: Path,
+    output: Path | None,
+    as_json: bool,
+    force: bool,
+    tolerances: tuple[tuple[str, float], ...],
+    **options: Any,
+) -> None:
     """Export MODEL to a verified ONNX artifact.
 
     MODEL is a reference checkpoint (.pt), a Hugging Face folder (ALBERT, BERT), an
@@ -84,50 +148,17 @@ def export(model: Path, output: Path | None, as_json: bool, force: bool, **optio
     which keeps its opset and is compared with itself. The exit code is 0 only if the
     artifact was written and computes what the source computes.
     """
+    from exporter.cli.export_view import print_summary
     from exporter.pipeline import ExportOptions, as_record, export_model
 
     name = model.resolve().name if model.name in ("", "..") or model.is_dir() else model.stem
     destination = output or Path(f"{name}-onnx")
     with progress_steps() as progress:
-        chosen = ExportOptions(replace=force, **options)
+        chosen = ExportOptions(replace=force, tolerances=dict(tolerances), **options)
         artifact = export_model(model, destination, chosen, progress)
     if as_json:
         click.echo(json.dumps(as_record(artifact), indent=2, ensure_ascii=False))
     else:
-        _print_summary(as_record(artifact))
+        print_summary(as_record(artifact))
     if artifact.manifest["verdict"] != "passed":
         raise click.exceptions.Exit(1)
-
-
-def _print_summary(record: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    console = output_console()
-    for notice in record["notices"]:
-        console.print(f"note: {notice}", markup=False)
-    error = record["worst_abs_error"]
-    checked = record["models"][0]["verification"]
-    table = Table(show_header=False, box=None, pad_edge=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
-    if (given := record["source"].get("stored_bytes")) is not None:
-        table.add_row("source", megabytes(given), "tensors in the input file")
-    table.add_row("unique", megabytes(record["unique_bytes"]), "distinct weights")
-    table.add_row("stored", megabytes(record["stored_bytes"]), "tensors in the ONNX file")
-    table.add_row("file", megabytes(record["file_bytes"]), record["models"][0]["path"])
-    if (layout := record["layout"]) is not None:
-        loops = ", ".join(f"{loop['iterations']} × {loop['nodes']}" for loop in layout["loops"])
-        nodes = f"{record['models'][0]['nodes']} nodes"
-        detail = f"{nodes}, loops of passes × nodes: {loops}" if loops else nodes
-        table.add_row("layout", layout["chosen"], detail)
-    table.add_row("unshared", megabytes(record["unshared_bytes"]), "the same model without sharing")
-    ratio = "-" if record["ratio"] is None else f"{record['ratio']:.2f}×"
-    table.add_row("ratio", ratio, f"unshared / stored; scheme {record['scheme']}")
-    table.add_row(
-        "worst error",
-        "not finite" if error is None else f"{error:.1e}",
-        f"{record['verdict']}: against {checked['reference']}, {len(checked['cases'])} inputs",
-    )
-    console.print(table)
-    console.print(f"artifact: {record['artifact']}", markup=False)

@@ -22,10 +22,16 @@ from exporter.passes.merge_equal_nodes import MergeEqualNodesPass
 from exporter.passes.merge_packed_copies import MergePackedCopiesPass
 from exporter.passes.merge_transposed_twins import MergeTransposedTwinsPass
 from exporter.passes.pack_parallel_products import PackParallelProductsPass
+from exporter.passes.quantize_to_int4 import QuantizeToInt4Pass
+from exporter.passes.quantize_to_int8 import QuantizeToInt8Pass
 from exporter.passes.remove_identities import RemoveIdentitiesPass
 from exporter.passes.remove_unused import RemoveUnusedPass
+from exporter.passes.store_as_float16 import StoreAsFloat16Pass
 from exporter.passes.strip_export_traces import StripExportTracesPass
+from exporter.passes.strip_types import StripTypesPass
 from exporter.passes.use_gemm_for_tied_tables import UseGemmForTiedTablesPass
+from exporter.passes.weights.coverage import StoreWeightsPass
+from exporter.precision import Float16, Int4, Keep, Precision, Rule
 
 __all__ = [
     "PassRecord",
@@ -37,6 +43,7 @@ __all__ = [
     "fuse_recipe",
     "run_recipe",
     "share_recipe",
+    "store_recipe",
 ]
 
 _ROUNDS = 4
@@ -144,6 +151,33 @@ def finish_recipe() -> tuple[Stage, ...]:
     return (Stage((Step(UseGemmForTiedTablesPass(), why),)),)
 
 
+def store_recipe(precision: Precision) -> tuple[Stage, ...]:
+    """Return the passes that store a finished graph's weights in ``precision``.
+
+    After the last fusion, so that a weight is quantized in the form it is multiplied in.
+    """
+    if not precision.rules:
+        return ()
+    steps = (
+        *(Step(_store_pass(rule, precision.keep), rule.why) for rule in precision.rules),
+        Step(RemoveUnusedPass(), "drops what only the float weights needed"),
+        Step(
+            StripTypesPass(),
+            "last: what runtimes infer anyway is a thousandth of a file this small",
+        ),
+    )
+    return (Stage(steps),)
+
+
+def _store_pass(rule: Rule, keep: Sequence[Keep]) -> StoreWeightsPass[Any]:
+    store = rule.store
+    if isinstance(store, Float16):
+        return StoreAsFloat16Pass(rule.operators, keep)
+    if isinstance(store, Int4):
+        return QuantizeToInt4Pass(store, rule.operators, keep)
+    return QuantizeToInt8Pass(store, rule.operators, keep)
+
+
 def run_recipe(
     model: ir.Model, stages: Sequence[Stage], contract: SharingContract | None = None
 ) -> tuple[PassRecord, ...]:
@@ -194,6 +228,8 @@ def _run_step(
         result = step.transformation(model)
     except Exception as error:
         reason = error.__cause__ or error
+        if isinstance(reason, PassError):  # a line of its own that says what to do
+            raise reason from error
         raise PassError(f"{name} failed: {type(reason).__name__}: {reason}") from error
     after = _Size.of(model) if result.modified else before
     if contract is not None and after.stored_bytes > max(contract.limit_bytes, before.stored_bytes):

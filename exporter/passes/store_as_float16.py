@@ -66,6 +66,9 @@ class StoreAsFloat16Pass(StoreWeightsPass[_Stored]):
         exponent = _exponent(float(np.abs(array).max()))
         # By float64: neither factor nor quotient leaves its range.
         numbers = (array.astype(np.float64) * 2.0**-exponent).astype(np.float16)
+        # Rounded up, the lowest float32, as masks have it, would come back as infinity.
+        too_large = np.abs(numbers.astype(np.float64)) * 2.0**exponent > np.finfo(np.float32).max
+        numbers = np.where(too_large, np.nextafter(numbers, np.float16(0)), numbers)
         restored = numbers.astype(np.float32) * np.float32(2.0**exponent)
         relative, largest = errors(array, restored)
         lost = int(np.count_nonzero((restored == 0) & (array != 0)))

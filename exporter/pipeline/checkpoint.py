@@ -50,6 +50,7 @@ def export_checkpoint(
     prepared = Prepared(
         model=graph.model,
         unrolled=graph.unrolled,
+        rolled=graph.rolled,
         layout=graph.report,
         passes=graph.records,
         reference=source_runner(loaded),
@@ -108,10 +109,15 @@ def _capture_and_lay_out(
     model = captured.model
     records = run_recipe(model, capture_recipe())
     if not options.dedupe:
-        return captured, LaidOut(model, model, records, None)
+        return captured, LaidOut(model, model, model, records, None)
     progress("sharing weights and rolling layers")
     contract = SharingContract(loaded.sharing.held_bytes + captured.constant_bytes)
     laid_out = lay_out(
-        model, options.layout, contract, depths=depths, elastic=options.elastic_depth
+        model,
+        options.layout,
+        contract,
+        depths=depths,
+        elastic=options.elastic_depth,
+        fuse=options.fuse,
     )
     return captured, replace(laid_out, records=(*records, *laid_out.records))

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from exporter.accounting import count_nodes, file_bytes, stored_bytes
 from exporter.artifact import Artifact, StagedArtifact
-from exporter.errors import ArtifactError, ExportError, VerificationError
-from exporter.inputs import InputSpec, ModelInputs, verification_cases
+from exporter.errors import ArtifactError, ExportError, PassError, VerificationError
+from exporter.inputs import ModelInputs
 from exporter.manifest import ModelRecord, build_manifest
 from exporter.onnx_files import write_model
-from exporter.passes.fold_weight_transforms import FoldWeightTransformsPass
-from exporter.passes.unshare_initializers import UnshareInitializersPass
+from exporter.pipeline.baseline import BASELINE_NOTE, check_baseline, unshare
+from exporter.pipeline.depth_errors import DepthProbe
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
-from exporter.runtimes.cpu import CpuSession
-from exporter.verification import Verification, compare, judge
+from exporter.pipeline.variants import StoredModel, describe_missed, file_names, store_model
+from exporter.pipeline.verifying import DEPTH_INPUT, Verifier
+from exporter.precision import Precision
+from exporter.reference import REFERENCE_NAME, reference_document
+from exporter.verification import Verification
 
-__all__ = ["finish", "verify_file"]
+__all__ = ["finish"]
 
-MODEL_PATH = "onnx/model.onnx"
-BASELINE_PATH = "baseline/model.onnx"
-BASELINE_SEED = 0
-
-DEPTH_INPUT = InputSpec("depth", "int64", (), optional=True)
-"""Number of passes through the layers, where that is an input; all of them by default."""
+FLOAT_PATH = "onnx/model.onnx"
 
 
 def finish(
@@ -36,34 +34,39 @@ def finish(
 ) -> Artifact:
     """Write, verify and commit.
 
+    The graph in float32 is written and verified whatever precisions are asked for: they are
+    made from it. It leaves the artifact again where it was not asked for.
+
     Raises:
-        VerificationError: the graph does not compute what the source does.
+        VerificationError: the graph does not compute what the source does, or a precision is
+            further from it than its tolerance.
+        PassError: a precision misses eligible weights, and full coverage is required.
         ArtifactError: ``destination`` cannot be written.
     """
-    model, inputs = prepared.model, _graph_inputs(prepared, options)
-    baseline = _unshare(prepared.unrolled)
+    inputs = _graph_inputs(prepared, options)
+    precisions = options.chosen_precisions()
+    reduced = [precision for precision in precisions if precision.rules]
+    verifier = Verifier(prepared, inputs, keep_answers=bool(reduced))
     with StagedArtifact(destination, replace=options.replace) as staged:
         _add_assets(staged, prepared)
         progress("writing and verifying the model")
-        path = _write(staged, MODEL_PATH, model)
-        verification = verify_file(path, inputs, prepared, options.atol)
-        failed = verification.verdict.status == "failed"
-        if failed and not options.keep_failed:
-            raise VerificationError(_failure(verification))
-        models = [
-            _record(
-                "fp32",
-                path,
-                MODEL_PATH,
-                model,
-                passes=[record.to_dict() for record in prepared.passes],
-                verification=verification,
-                reference=prepared.reference_name,
-            )
-        ]
+        path = _write(staged, FLOAT_PATH, prepared.model)
+        exact = verifier.exact(path, options.atol)
+        _check(exact, options, "the exported model is not the same model", "--atol")
+        graph = _float_record(prepared, path, exact)
+        models = {"fp32": graph}
+        for record in _reduced_records(staged, prepared, reduced, verifier, options, progress):
+            models[record.variant] = record
+        if "fp32" not in (asked := [precision.name for precision in precisions]):
+            staged.remove(FLOAT_PATH)
+        chosen = [models[name] for name in asked]
+        baseline = unshare(prepared.unrolled)
         if options.with_baseline:
             progress("writing the unshared baseline")
-            models.append(_write_baseline(staged, baseline, inputs))
+            chosen += _baseline_records(staged, baseline, precisions, inputs)
+        cases = verifier.reference_cases()
+        if cases:
+            staged.add_json(REFERENCE_NAME, reference_document(cases))
         manifest = build_manifest(
             source=prepared.source,
             scheme=prepared.scheme,
@@ -73,37 +76,101 @@ def finish(
             unshared_bytes=stored_bytes(baseline),
             sharing=prepared.sharing,
             inputs=inputs,
-            outputs=[str(value.name) for value in model.graph.outputs],
-            models=models,
-            notices=[*prepared.notices, *_padding_notices(verification)],
+            outputs=[str(value.name) for value in prepared.model.graph.outputs],
+            graph=graph,
+            models=chosen,
+            reference=REFERENCE_NAME if cases else None,
+            notices=[*prepared.notices, *_padding_notices(exact)],
         )
         progress("committing the artifact")
         return staged.commit(manifest)
 
 
-def verify_file(path: Path, inputs: ModelInputs, prepared: Prepared, atol: float) -> Verification:
-    """Compare an ONNX file in onnxruntime with its source on the standard inputs.
+def _reduced_records(
+    staged: StagedArtifact,
+    prepared: Prepared,
+    precisions: list[Precision],
+    verifier: Verifier,
+    options: ExportOptions,
+    progress: Progress,
+) -> Iterator[ModelRecord]:
+    """Write and verify the model in each of ``precisions``."""
+    if not precisions:
+        return
+    paths = file_names(options.chosen_precisions(), "onnx")
+    probe = DepthProbe(prepared.rolled, prepared.inputs)
+    for precision in precisions:
+        progress(f"storing and verifying {precision.name}")
+        stored = store_model(prepared.model, precision)
+        _check_coverage(stored, options)
+        path = _write(staged, paths[precision.name], stored.model)
+        verification = verifier.relative(path, precision.tolerance)
+        option = f"--tolerance {precision.name}="
+        _check(verification, options, f"{precision.name} is too far from the model", option)
+        is_rolled = prepared.rolled is prepared.model
+        rolled = stored if is_rolled else store_model(prepared.rolled, precision)
+        yield _record(
+            precision.name,
+            path,
+            paths[precision.name],
+            stored.model,
+            passes=[record.to_dict() for record in stored.records],
+            verification=verification,
+            reference=prepared.reference_name,
+            precision=precision.to_dict(),
+            coverage=stored.coverage.to_dict() if stored.coverage else None,
+            weights=stored.weights_report(),
+            errors_by_depth=probe.errors(rolled.model).to_list(),
+            notices=stored.notices,
+        )
 
-    A model of elastic depth is also compared at every depth up to its own, if the source
-    can run at other depths.
-    """
-    session = CpuSession(path, inputs=inputs)
-    cases = []
-    for case in verification_cases(inputs):
-        reference, candidate = prepared.reference(case.feeds), session.run(case.feeds)
-        report = compare(case.name, reference, candidate)
-        if case.padding_rows and not report.worst <= atol:
-            # Attention over nothing has no agreed result: 0, uniform or NaN.
-            report = compare(case.name, reference, candidate, exclude_rows=case.padding_rows)
-        cases.append(report)
-    if DEPTH_INPUT in inputs.specs:
-        assert prepared.reference_at_depth is not None
-        feeds = inputs.draw({symbol: min(8, inputs.limit(symbol)) for symbol in inputs.symbols})
-        for depth in range(1, _own_depth(prepared) + 1):
-            reference = prepared.reference_at_depth(feeds, depth)
-            candidate = session.run(feeds | {DEPTH_INPUT.name: np.array(depth, np.int64)})
-            cases.append(compare(f"depth {depth}", reference, candidate))
-    return judge(tuple(cases), atol)
+
+def _baseline_records(
+    staged: StagedArtifact,
+    baseline: ir.Model,
+    precisions: tuple[Precision, ...],
+    inputs: ModelInputs,
+) -> Iterator[ModelRecord]:
+    paths = file_names(precisions, "baseline")
+    for precision in precisions:
+        # Further uses have weights of their own there, called after the first.
+        further = (f"{keep.pattern}_use_*" for keep in precision.keep)
+        stored = store_model(baseline, precision.keeping(*further))
+        path = _write(staged, paths[precision.name], stored.model)
+        check_baseline(path, inputs)
+        yield _record(
+            "baseline" if precision.name == "fp32" else f"baseline-{precision.name}",
+            path,
+            paths[precision.name],
+            stored.model,
+            precision=precision.to_dict() if precision.rules else None,
+            coverage=stored.coverage.to_dict() if stored.coverage else None,
+            note=BASELINE_NOTE,
+        )
+
+
+def _float_record(prepared: Prepared, path: Path, verification: Verification) -> ModelRecord:
+    return _record(
+        "fp32",
+        path,
+        FLOAT_PATH,
+        prepared.model,
+        passes=[record.to_dict() for record in prepared.passes],
+        verification=verification,
+        reference=prepared.reference_name,
+    )
+
+
+def _record(variant: str, path: Path, name: str, model: ir.Model, **details: Any) -> ModelRecord:
+    return ModelRecord(
+        variant=variant,
+        path=name,
+        opset=model.opset_imports.get("", 1),
+        nodes=count_nodes(model),
+        stored_bytes=stored_bytes(model),
+        file_bytes=file_bytes(path),
+        **details,
+    )
 
 
 def _graph_inputs(prepared: Prepared, options: ExportOptions) -> ModelInputs:
@@ -126,20 +193,6 @@ def _padding_notices(verification: Verification) -> list[str]:
     ]
 
 
-def _own_depth(prepared: Prepared) -> int:
-    assert prepared.layout is not None
-    return int(prepared.layout.loops[0]["iterations"])
-
-
-def _unshare(model: ir.Model) -> ir.Model:
-    """Clone ``model`` with weights of its own at each use; they are made when written."""
-    clone = model.clone()
-    UnshareInitializersPass(seed=BASELINE_SEED)(clone)
-    # A table that was tied is read transposed; one of its own would be stored so.
-    FoldWeightTransformsPass()(clone)
-    return clone
-
-
 def _add_assets(staged: StagedArtifact, prepared: Prepared) -> None:
     for name, path in prepared.assets.items():
         staged.add_file(name, path)
@@ -156,36 +209,22 @@ def _write(staged: StagedArtifact, name: str, model: ir.Model) -> Path:
     return path
 
 
-def _record(variant: str, path: Path, name: str, model: ir.Model, **details: Any) -> ModelRecord:
-    return ModelRecord(
-        variant=variant,
-        path=name,
-        opset=model.opset_imports.get("", 1),
-        nodes=count_nodes(model),
-        stored_bytes=stored_bytes(model),
-        file_bytes=file_bytes(path),
-        **details,
-    )
+def _check_coverage(stored: StoredModel, options: ExportOptions) -> None:
+    if options.require_full_coverage and stored.coverage and not stored.coverage.is_full:
+        raise PassError(
+            f"{stored.precision.name} {describe_missed(stored.coverage)}; nothing was written; "
+            "--keep NAME leaves a weight on purpose"
+        )
 
 
-def _write_baseline(staged: StagedArtifact, baseline: ir.Model, inputs: ModelInputs) -> ModelRecord:
-    path = _write(staged, BASELINE_PATH, baseline)
-    # Its outputs have no reference, but it must load, run and stay finite.
-    session = CpuSession(path, inputs=inputs)
-    for name, value in session.run(verification_cases(inputs)[0].feeds).items():
-        if not np.isfinite(value).all():
-            raise ExportError(f"output {name!r} of the unshared baseline is not finite")
-    note = (
-        "unshared baseline: the same architecture with different weights per use, "
-        "for measuring; its answers mean nothing"
-    )
-    return _record("baseline", path, BASELINE_PATH, baseline, note=note)
-
-
-def _failure(verification: Verification) -> str:
+def _check(
+    verification: Verification, options: ExportOptions, what: str, limit_option: str
+) -> None:
+    if verification.verdict.status != "failed" or options.keep_failed:
+        return
     reasons = verification.verdict.reasons
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-    return (
-        f"the exported model is not the same model: {reasons[0]}{more}; nothing was written; "
-        "--keep-failed keeps it for a look, --atol sets another limit"
+    raise VerificationError(
+        f"{what}: {reasons[0]}{more}; nothing was written; "
+        f"--keep-failed keeps it for a look, {limit_option} sets another limit"
     )

@@ -61,16 +61,23 @@ def export_graph(
     del session
     return_freed_memory()
     before = stored_bytes(loaded.model)
-    graph = LaidOut(loaded.model, loaded.model, (), None)
+    graph = LaidOut(loaded.model, loaded.model, loaded.model, (), None)
     if options.dedupe:
         progress("sharing weights and rolling layers")
         contract = SharingContract(before)
         stripped = run_recipe(loaded.model, capture_recipe())
-        graph = lay_out(loaded.model, options.layout, contract, elastic=options.elastic_depth)
+        graph = lay_out(
+            loaded.model,
+            options.layout,
+            contract,
+            elastic=options.elastic_depth,
+            fuse=options.fuse,
+        )
         graph = replace(graph, records=(*stripped, *graph.records))
     prepared = Prepared(
         model=graph.model,
         unrolled=graph.unrolled,
+        rolled=graph.rolled,
         layout=graph.report,
         passes=graph.records,
         reference=reference,

@@ -73,12 +73,14 @@ class LaidOut:
     Args:
         model: the graph.
         unrolled: the same graph with every layer written out, for the unshared baseline.
+        rolled: the same graph with repeated layers as loops, whatever was asked for.
         records: what each pass did.
         report: the layout; ``None`` where the graph was kept as it came.
     """
 
     model: ir.Model
     unrolled: ir.Model
+    rolled: ir.Model
     records: tuple[PassRecord, ...]
     report: LayoutReport | None
 
@@ -90,6 +92,7 @@ def lay_out(
     *,
     depths: Sequence[int] | None = None,
     elastic: bool = False,
+    fuse: bool = True,
 ) -> LaidOut:
     """Make weights canonical and shared, roll repeated layers, apply the layout asked for.
 
@@ -100,6 +103,7 @@ def lay_out(
         depths: passes through each loop, where ``model`` was captured with
             :data:`CAPTURE_PASSES` through each.
         elastic: make the number of passes an optional input.
+        fuse: also run the fusions that keep sharing.
 
     Raises:
         PassError: the contract is broken, or the depth cannot be an input.
@@ -107,21 +111,24 @@ def lay_out(
     """
     roll = RollRepeatedBlocksPass()
     records = list(run_recipe(model, share_recipe(), contract))
-    records += run_recipe(model, fuse_recipe(), contract)
+    if fuse:
+        records += run_recipe(model, fuse_recipe(), contract)
     records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
     if depths is not None:
         # A layer of two equal halves, say, would show twice as many blocks.
         if [run.blocks for run in roll.rolled] != [CAPTURE_PASSES] * len(depths):
             raise DepthMismatchError
         records += run_recipe(model, (_one(SetDepthPass(depths), "the model's own depth"),))
-    unrolled = model.clone()
+    unrolled, rolled = model.clone(), model
     run_recipe(unrolled, (_one(UnrollLoopsPass(), "every layer by itself"),))
     if asked == "unrolled":
+        rolled = model.clone()
+        run_recipe(rolled, finish_recipe())
         records += run_recipe(model, (_one(UnrollLoopsPass(), "asked for"),), contract)
     elif elastic:
         records += run_recipe(model, (_one(MakeDepthElasticPass(), "asked for"),), contract)
     records += run_recipe(model, finish_recipe(), contract)
-    return LaidOut(model, unrolled, tuple(records), _report(asked, roll, depths))
+    return LaidOut(model, unrolled, rolled, tuple(records), _report(asked, roll, depths))
 
 
 def _one(transformation: ir.passes.PassBase, why: str) -> Stage:

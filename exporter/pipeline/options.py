@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from exporter.errors import ExportError
 from exporter.inputs import Feeds, ModelInputs
 from exporter.passes.recipes import PassRecord
 from exporter.pipeline.layout import LayoutChoice, LayoutReport
+from exporter.precision import Precision, Target, choose_precisions
 
 __all__ = ["DEFAULT_ATOL", "ExportOptions", "Prepared", "Progress"]
 
@@ -30,8 +31,16 @@ class ExportOptions:
         dedupe: de-duplicate shared weights; off, the graph is kept as it came.
         layout: repeated layers as a loop (``rolled``), written out (``unrolled``), or
             ``auto``: rolled wherever layers repeat.
+        fuse: pack products of one input, such as Q, K and V, into one.
         elastic_depth: make the number of passes through the layers an optional input.
-        with_baseline: also write the unshared baseline.
+        precisions: names of the precisions to write, each with or without commas between;
+            see :func:`exporter.precision.choose_precisions`.
+        target: what ``int4`` is made for.
+        keep: shell patterns for names of weights, or of the nodes that use them, that stay
+            in float32 in every precision.
+        require_full_coverage: fail where a precision misses an eligible weight.
+        tolerances: relative error allowed, by name of the precision, in place of its own.
+        with_baseline: also write the unshared baseline, in the same precisions.
         opset: ONNX opset of a captured graph; ``None`` takes the default. A graph that
             comes as ``.onnx`` keeps its own.
         atol: largest absolute difference from the source that passes.
@@ -47,7 +56,13 @@ class ExportOptions:
 
     dedupe: bool = True
     layout: LayoutChoice = "auto"
+    fuse: bool = True
     elastic_depth: bool = False
+    precisions: Sequence[str] = ("fp32",)
+    target: Target = "web"
+    keep: Sequence[str] = ()
+    require_full_coverage: bool = False
+    tolerances: Mapping[str, float] = field(default_factory=dict)
     with_baseline: bool = False
     opset: int | None = None
     atol: float = DEFAULT_ATOL
@@ -65,6 +80,28 @@ class ExportOptions:
             )
         if self.layout == "unrolled" and self.elastic_depth:
             raise ExportError("--elastic-depth needs a loop: it excludes --layout unrolled")
+        chosen = {precision.name for precision in self.chosen_precisions()}
+        if unknown := sorted(self.tolerances.keys() - chosen):
+            raise ExportError(
+                f"--tolerance is given for {unknown[0]}, which is not exported; exported are: "
+                f"{', '.join(sorted(chosen))}"
+            )
+        if "fp32" in self.tolerances:
+            raise ExportError("fp32 is held to an absolute difference: use --atol, not --tolerance")
+
+    def chosen_precisions(self) -> tuple[Precision, ...]:
+        """Return what ``precisions`` ask for, with ``keep`` and ``tolerances`` in them.
+
+        Raises:
+            ExportError: an unknown name.
+        """
+        return tuple(
+            replace(
+                precision.keeping(*self.keep) if precision.rules else precision,
+                tolerance=self.tolerances.get(precision.name, precision.tolerance),
+            )
+            for precision in choose_precisions(self.precisions, self.target)
+        )
 
 
 @dataclass(frozen=True)
@@ -74,6 +111,7 @@ class Prepared:
     Args:
         model: the graph, all passes done.
         unrolled: the same graph with every layer written out, for the unshared baseline.
+        rolled: the same graph with its layers as loops, to see how errors grow with depth.
         layout: which layout it has, and why; ``None`` where it was kept as it came.
         passes: what each pass did.
         reference: gives the source's outputs for feeds.
@@ -92,6 +130,7 @@ class Prepared:
 
     model: ir.Model
     unrolled: ir.Model
+    rolled: ir.Model
     layout: LayoutReport | None
     passes: Sequence[PassRecord]
     reference: Callable[[Feeds], Mapping[str, np.ndarray]]

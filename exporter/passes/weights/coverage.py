@@ -17,10 +17,30 @@ from exporter.passes.weights.emit import Emitter
 from exporter.passes.weights.find import Weight, WeightUse, find_weights
 from exporter.precision import OPERATORS, Keep, Operator
 
-__all__ = ["Coverage", "RewriteUsesPass", "StoreWeightsPass", "StoredWeight", "replace_node"]
+__all__ = [
+    "Coverage",
+    "LeftWeight",
+    "RewriteUsesPass",
+    "StoreWeightsPass",
+    "StoredWeight",
+    "replace_node",
+]
 
 FIRST_OPSET = 13
 """The first opset in which ``Unsqueeze`` takes axes as an input, as the forms here do."""
+
+
+@dataclass(frozen=True)
+class LeftWeight(Skip):
+    """One weight that stays as it is; ``value`` is its name.
+
+    Args:
+        nbytes: bytes it takes.
+        on_purpose: it was to stay, by its name or operator, or has nothing to gain.
+    """
+
+    nbytes: int = 0
+    on_purpose: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,26 +59,41 @@ class Coverage:
     operations_total: int
     bytes_reached: int
     bytes_total: int
-    skipped: tuple[Skip, ...]
+    skipped: tuple[LeftWeight, ...]
 
     @property
     def bytes_share(self) -> float:
         """Reached bytes in proportion to all, 0 to 1; 1 where there are no weights."""
         return self.bytes_reached / self.bytes_total if self.bytes_total else 1.0
 
+    @property
+    def missed(self) -> tuple[LeftWeight, ...]:
+        """Weights that were eligible and could not be reached: the rest of ``skipped`` was
+        to stay."""
+        return tuple(left for left in self.skipped if not left.on_purpose)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether every eligible byte was reached."""
+        return not self.missed
+
     def then(self, later: Coverage) -> Coverage:
-        """Return the coverage of this rule and one applied to what it left."""
+        """Return the coverage of this rule and one applied to what it left.
+
+        What this one stored as float16 is no weight that the later one missed.
+        """
+        left = {weight.value for weight in self.skipped}
         return Coverage(
             operations_reached=self.operations_reached + later.operations_reached,
             operations_total=self.operations_total,
             bytes_reached=self.bytes_reached + later.bytes_reached,
             bytes_total=self.bytes_total,
-            skipped=later.skipped,
+            skipped=tuple(weight for weight in later.skipped if weight.value in left),
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        return asdict(self)
+        return {**asdict(self), "bytes_share": round(self.bytes_share, 6), "full": self.is_full}
 
     def __str__(self) -> str:
         return (
@@ -99,6 +134,7 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
 
     Attributes:
         coverage: how far the latest call reached.
+        idle: those of ``keep`` that match no weight there was.
 
     Raises:
         PassError: the model's opset is below 13.
@@ -110,6 +146,7 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
         super().__init__()
         self._operators, self._keep = operators, tuple(keep)
         self.coverage = Coverage(0, 0, 0, 0, ())
+        self.idle: tuple[Keep, ...] = ()
 
     @property
     def stored(self) -> list[StoredWeight]:
@@ -118,7 +155,7 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
 
     @abc.abstractmethod
     def convert(self, weight: Weight, emitter: Emitter) -> tuple[Stored, StoredWeight] | str:
-        """Store ``weight`` in its new form, changing no use, or say why not."""
+        """Store ``weight`` in its new form, changing no use, or say why it would not gain."""
 
     @abc.abstractmethod
     def apply(
@@ -129,6 +166,8 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
     def rewrite(self, model: ir.Model) -> None:
         """Store all weights that can be."""
         weights = find_weights(model)
+        names = [name for weight in weights for name in _names(weight)]
+        self.idle = tuple(keep for keep in self._keep if not any(map(keep.matches, names)))
         if weights and (version := model.graph.opset_imports.get("", 1)) < FIRST_OPSET:
             raise PassError(
                 f"storing weights in fewer bits needs opset {FIRST_OPSET}, this graph is in "
@@ -136,10 +175,14 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
             )
         emitter = Emitter(model)
         chosen: list[tuple[Weight, Stored]] = []
+        left: list[LeftWeight] = []
         for weight in weights:
-            answer = self._left(weight) or self.convert(weight, emitter)
+            answer: LeftWeight | tuple[Stored, StoredWeight] | str | None = self._left(weight)
+            answer = answer or self.convert(weight, emitter)
             if isinstance(answer, str):
-                self.skipped.append(Skip(weight.name, answer))
+                answer = _leave(weight, answer, on_purpose=True)
+            if isinstance(answer, LeftWeight):
+                left.append(answer)
             else:
                 chosen.append((weight, answer[0]))
                 self.matches.append(answer[1])
@@ -152,26 +195,30 @@ class StoreWeightsPass(ReportingPass, Generic[Stored]):
             operations_total=sum(len(weight.uses) for weight in weights),
             bytes_reached=sum(weight.tensor.nbytes for weight in reached),
             bytes_total=sum(weight.tensor.nbytes for weight in weights),
-            skipped=tuple(self.skipped),
+            skipped=tuple(left),
         )
+        self.skipped.extend(left)
 
     def obstacles(self, weight: Weight) -> Sequence[str]:
         """Say why the uses of ``weight`` cannot read this form."""
         return weight.obstacles
 
-    def _left(self, weight: Weight) -> str | None:
-        """Say why ``weight`` stays as it is."""
+    def _left(self, weight: Weight) -> LeftWeight | None:
+        """Say why ``weight`` stays as it is, if it does."""
         for keep in self._keep:
-            for name in (weight.name, *(use.name for use in weight.uses)):
+            for name in _names(weight):
                 if keep.matches(name):
-                    return f"kept: {name} matches {keep.pattern!r} ({keep.why})"
+                    why = f"kept: {name} matches {keep.pattern!r} ({keep.why})"
+                    return _leave(weight, why, on_purpose=True)
         if reasons := [*weight.fixed, *self.obstacles(weight)]:
-            return "; ".join(reasons)
+            return _leave(weight, "; ".join(reasons))
         if others := weight.operators - self._operators:
-            return f"used by {', '.join(sorted(others))}, which this precision leaves"
+            why = f"used by {', '.join(sorted(others))}, which this precision leaves"
+            return _leave(weight, why, on_purpose=True)
         array = weight.tensor.numpy()
         if not np.isfinite(array).all():
-            return f"holds {np.count_nonzero(~np.isfinite(array))} infinities or NaN"
+            why = f"holds {np.count_nonzero(~np.isfinite(array))} infinities or NaN"
+            return _leave(weight, why)
         return None
 
 
@@ -191,6 +238,15 @@ class RewriteUsesPass(StoreWeightsPass[Stored]):
             for node in list(graph):
                 if node in uses:
                     replace_node(node, self.rewrite_use(*uses[node], emitter))
+
+
+def _names(weight: Weight) -> list[str]:
+    """Return what a weight can be kept by: its name and those of the nodes that use it."""
+    return [weight.name, *(use.name for use in weight.uses)]
+
+
+def _leave(weight: Weight, reason: str, *, on_purpose: bool = False) -> LeftWeight:
+    return LeftWeight(weight.name, reason, weight.tensor.nbytes, on_purpose)
 
 
 def replace_node(node: ir.Node, result: ir.Value) -> None:

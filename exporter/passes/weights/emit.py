@@ -24,6 +24,7 @@ class Emitter:
         self._model = model
         self._names = Names(model)
         self._fronts: dict[ir.Graph, ir.Node] = {}
+        self._latest: dict[ir.Node, ir.Node] = {}
         self._made: dict[Hashable, ir.Value] = {}
 
     def op(
@@ -53,17 +54,23 @@ class Emitter:
         )
         assert anchor.graph is not None
         anchor.graph.insert_before(anchor, node)
+        self._latest[anchor] = node
         return tuple(values)
 
     def front(self, value: ir.Value) -> ir.Node:
         """Return the first node of the graph that owns the initializer ``value``.
 
         Nodes added before it keep the order they are added in and can read initializers of
-        this graph and of those around it alone; the answer stays the same.
+        this graph and of those around it alone. The answer stays the same until that node is
+        replaced: then it is the one behind all that was added before it.
         """
         graph = owner(value)
-        if graph not in self._fronts:
-            first = next(iter(graph), None)
+        front = self._fronts.get(graph)
+        if front is None or front.graph is not graph:
+            nodes = iter(graph)
+            if front is not None and (latest := self._latest.get(front)) is not None:
+                next(node for node in nodes if node is latest)
+            first = next(nodes, None)
             assert first is not None, "a used initializer belongs to a graph with nodes"
             self._fronts[graph] = first
         return self._fronts[graph]

@@ -34,6 +34,8 @@ x86 CPUs without VNNI multiply pairs of bytes and add them in 16 bits, where
 ``255 * 128 = 32640`` fits, and a little more does not.
 """
 
+_LARGEST_FLOAT = np.finfo(np.float32).max
+
 _DIVISORS = (-8.0, 8.0, -8.8, 8.8, 7.0)
 """Scales that are tried for a block of 4 bits, as divisors of its largest number.
 
@@ -110,6 +112,8 @@ def quantize_channels(
     # Zero, or too small for float32: such a channel is zero whatever its scale.
     scale = scale.astype(np.float32)
     scale = np.where(scale > 0, scale, np.float32(1)).astype(np.float32)
+    # A scale that was rounded up would take masks of the lowest float32 to infinity.
+    scale = np.minimum(scale, np.nextafter(_LARGEST_FLOAT / np.float32(levels), np.float32(0)))
     spread = scale[:, None] if axis == 0 else scale
     numbers = np.clip(np.rint(weight / spread), -levels, levels) + zero_point
     return Channels(numbers.astype(kind), scale, axis, zero_point)

@@ -1,20 +1,14 @@
-"""Are two sets of named arrays the same? Pure numpy.
-
-Measuring is separate from the verdict: :func:`compare` records every metric, always;
-:func:`judge` decides. Nothing here knows where the arrays came from.
-"""
+"""Measure how two sets of named arrays differ: every metric, always, and no verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-__all__ = ["CaseReport", "OutputReport", "Status", "Verdict", "Verification", "compare", "judge"]
-
-Status = Literal["passed", "failed", "not run"]
+__all__ = ["CaseReport", "OutputReport", "compare", "json_number"]
 
 
 @dataclass(frozen=True)
@@ -28,10 +22,13 @@ class OutputReport:
         max_abs: largest absolute difference; infinite where one side is finite and the
             other is not, or both are infinite with opposite signs.
         mean_abs: mean absolute difference.
+        rms: root mean square of the difference; ``None`` where it is not finite.
+        rms_reference: root mean square of the reference's finite values.
         largest: largest finite absolute value of the reference.
         max_rel: largest of ``|a-b| / max(|a|, 1e-6)``.
         cosine: cosine of the two flattened arrays, 1.0 when both are zero.
-        top1_agreement: share of positions along the last axis whose argmax is equal.
+        top1_agreement: share of positions along the last axis whose argmax is equal; ``None``
+            without such positions.
         nonfinite_reference: elements of the reference that are NaN or infinite.
         nonfinite_candidate: the same of the candidate. NaN against NaN is no difference.
         bit_equal: both arrays hold the same bits.
@@ -42,6 +39,8 @@ class OutputReport:
     candidate_shape: tuple[int, ...]
     max_abs: float | None
     mean_abs: float | None
+    rms: float | None
+    rms_reference: float
     largest: float
     max_rel: float | None
     cosine: float | None
@@ -77,37 +76,18 @@ class CaseReport:
         values = (float("inf") if o.max_abs is None else o.max_abs for o in self.outputs)
         return max(values, default=float("inf"))
 
-
-@dataclass(frozen=True)
-class Verdict:
-    """``passed`` or ``failed``, with the reasons for a failure."""
-
-    status: Status
-    reasons: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Verification:
-    """All cases of one file, the tolerance they were held to, and the verdict."""
-
-    cases: tuple[CaseReport, ...]
-    atol: float
-    verdict: Verdict
-
-    @property
-    def worst(self) -> float:
-        """Largest absolute difference over all cases."""
-        return max((case.worst for case in self.cases), default=float("inf"))
-
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; an infinite difference is ``null``."""
-        return {
-            "verdict": self.verdict.status,
-            "reasons": list(self.verdict.reasons),
-            "atol": self.atol,
-            "worst_abs_error": _json_number(self.worst),
-            "cases": [_case_dict(case) for case in self.cases],
-        }
+        """Return plain JSON values; what is not finite is ``null``."""
+        record = asdict(self)
+        record["worst_abs_error"] = json_number(self.worst)
+        for output in record["outputs"]:
+            output["shape"] = list(output["shape"])
+            output["candidate_shape"] = list(output["candidate_shape"])
+            for metric in ("max_abs", "mean_abs", "rms", "rms_reference", "max_rel"):
+                output[metric] = json_number(output[metric])
+        for key in ("outputs", "missing", "extra", "excluded_rows"):
+            record[key] = list(record[key])
+        return record
 
 
 def compare(
@@ -145,37 +125,6 @@ def _without(value: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
     return np.delete(value, rows, axis=0) if value.ndim else value
 
 
-def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
-    """Decide: every output of every case present, of equal shape, and within ``atol``.
-
-    No case at all is a failure: nothing was shown.
-
-    Raises:
-        ValueError: ``atol`` is negative or not finite, so that nothing or everything passes.
-    """
-    if not (np.isfinite(atol) and atol >= 0):
-        raise ValueError(f"atol must be a finite number of at least 0, not {atol}")
-    reasons = [] if cases else ["no case was run"]
-    for case in cases:
-        reasons += [f"{case.case}: output {name!r} is missing" for name in case.missing]
-        reasons += [f"{case.case}: output {name!r} is not in the source" for name in case.extra]
-        if not (case.outputs or case.missing):
-            reasons.append(f"{case.case}: there is no output to compare")
-        for output in case.outputs:
-            if output.max_abs is None:
-                reasons.append(
-                    f"{case.case}: {output.output} has shape {list(output.candidate_shape)}, "
-                    f"not {list(output.shape)}"
-                )
-            elif not output.max_abs <= atol:
-                reasons.append(
-                    f"{case.case}: {output.output} (up to {output.largest:.3g}) differs by "
-                    f"{output.max_abs:.3g}, more than {atol:.3g}"
-                )
-    verdict = Verdict("failed" if reasons else "passed", tuple(reasons))
-    return Verification(cases=cases, atol=atol, verdict=verdict)
-
-
 def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> OutputReport:
     a = np.asarray(reference, dtype=np.float64)
     b = np.asarray(candidate, dtype=np.float64)
@@ -188,6 +137,8 @@ def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> 
         candidate_shape=candidate.shape,
         max_abs=None if difference is None else float(difference.max(initial=0.0)),
         mean_abs=None if difference is None else float(difference.sum() / max(a.size, 1)),
+        rms=None if difference is None else json_number(_rms(difference)),
+        rms_reference=_rms(a[np.isfinite(a)]),
         largest=float(np.abs(a[np.isfinite(a)]).max(initial=0.0)),
         max_rel=None if difference is None else float((difference / scale).max(initial=0.0)),
         cosine=_cosine(a, b) if comparable else None,
@@ -208,6 +159,11 @@ def _difference(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.where(same, 0.0, np.where(np.isnan(difference), np.inf, difference))
 
 
+def _rms(values: np.ndarray) -> float:
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.mean(np.square(values)))) if values.size else 0.0
+
+
 def _cosine(a: np.ndarray, b: np.ndarray) -> float | None:
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         return None
@@ -224,18 +180,6 @@ def _top1_agreement(a: np.ndarray, b: np.ndarray) -> float | None:
     return float((a.argmax(axis=-1) == b.argmax(axis=-1)).mean())
 
 
-def _json_number(value: float | None) -> float | None:
+def json_number(value: float | None) -> float | None:
+    """Return a finite number as it is, and ``None`` for what JSON cannot hold."""
     return value if value is not None and np.isfinite(value) else None
-
-
-def _case_dict(case: CaseReport) -> dict[str, Any]:
-    record = asdict(case)
-    record["worst_abs_error"] = _json_number(case.worst)
-    for output in record["outputs"]:
-        output["shape"] = list(output["shape"])
-        output["candidate_shape"] = list(output["candidate_shape"])
-        for metric in ("max_abs", "mean_abs", "max_rel"):
-            output[metric] = _json_number(output[metric])
-    for key in ("outputs", "missing", "extra", "excluded_rows"):
-        record[key] = list(record[key])
-    return record
