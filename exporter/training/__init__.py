@@ -1,8 +1,21 @@
-"""Training and evaluation of the demo model: a small sentence-sentiment classifier.
+"""Training: the demo model from random weights, and shared students from trained teachers.
 
-Needs torch and tokenizers. :mod:`~exporter.training.sources` fetches the two pinned
-archives, :mod:`~exporter.training.data` reads and splits them,
-:mod:`~exporter.training.tokenizer` and :mod:`~exporter.training.train` make the model,
-:mod:`~exporter.training.evaluate` measures it and :mod:`~exporter.training.card` keeps
-the model card's figures in step with the measurement.
+Needs torch and tokenizers, and for all but the first two lines accelerate:
+
+- :mod:`~exporter.training.data` fetches, reads and splits the sentences that
+  :mod:`~exporter.training.sources` names; :mod:`~exporter.training.tokenizer` and
+  :mod:`~exporter.training.train` make a model of them, :mod:`~exporter.training.evaluate`
+  measures it, and :mod:`~exporter.training.card` keeps the model card in step.
+- :mod:`~exporter.training.loop` trains any objective, and resumes it from the
+  :mod:`~exporter.training.snapshots` it writes.
+- :mod:`~exporter.training.teacher` fine-tunes the
+  :mod:`~exporter.training.sentence_encoder` and collects what it says of texts:
+  :mod:`~exporter.training.transfer` gathers those of the demo model,
+  :mod:`~exporter.training.texts` reads anyone's.
+- :mod:`~exporter.training.convert` averages a trained encoder's layers into shared ones,
+  :mod:`~exporter.training.vocabulary` trims its vocabulary,
+  :mod:`~exporter.training.distill` trains the result on the teacher's answers after every
+  layer, and :mod:`~exporter.training.depths` measures it there.
+- :mod:`~exporter.training.runs` is one distillation from folder to folder,
+  :mod:`~exporter.training.distilled_demo` that of the demo model.
 """

