@@ -1,0 +1,130 @@
+"""The model files that are measured, and what an artifact says about each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from exporter.accounting import file_bytes
+from exporter.artifact import Artifact, artifact_names, combined_digest
+from exporter.comparisons import BASELINE, is_baseline
+from exporter.errors import BenchmarkError
+from exporter.inputs import ModelInputs
+from exporter.records import ModelFile
+
+__all__ = [
+    "Subject",
+    "choose_subjects",
+    "model_file",
+]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One model file.
+
+    Args:
+        artifact: the artifact's name, unlike that of any other that is measured.
+        variant: ``fp32``, ``int8``, ``baseline``, …
+        path: the file.
+        files: the file and its external data.
+        model: what records say about it.
+        inputs: what it takes.
+        reference: the artifact's reference vectors, where this file has to meet them.
+        tolerance: largest relative error against them.
+    """
+
+    artifact: str
+    variant: str
+    path: Path
+    files: tuple[Path, ...]
+    model: ModelFile
+    inputs: ModelInputs
+    reference: Path | None = None
+    tolerance: float | None = None
+
+
+def choose_subjects(
+    artifacts: Sequence[Artifact],
+    *,
+    variants: Sequence[str] = (),
+    baseline: bool | None = None,
+    notice: Callable[[str], None] = lambda text: None,
+) -> list[Subject]:
+    """Return the files to measure, those of each artifact in the manifest's order.
+
+    Args:
+        artifacts: where they are.
+        variants: which; empty: all. Those of the baselines follow from ``baseline``: the
+            plain one, and those of the precisions that are measured.
+        baseline: ``True``: every artifact must have one; ``False``: none is measured.
+        notice: told what an artifact lacks that another one has.
+
+    Raises:
+        BenchmarkError: nothing to measure, or no artifact has such a variant.
+    """
+    subjects: list[Subject] = []
+    found: set[str] = set()
+    names = artifact_names([artifact.folder for artifact in artifacts])
+    for name, artifact in zip(names, artifacts, strict=True):
+        present = list(artifact.models())
+        chosen = _chosen(present, variants, baseline)
+        found.update(chosen)
+        missing = [variant for variant in variants if variant not in present]
+        if missing:
+            notice(f"{name} holds no {', '.join(missing)}; it holds {', '.join(present)}")
+        if baseline and BASELINE not in present:
+            raise BenchmarkError(
+                f"{name} holds no unshared baseline; export it with --with-baseline"
+            )
+        subjects += [_subject(name, artifact, variant) for variant in chosen]
+    unknown = [variant for variant in variants if variant not in found]
+    if unknown or not subjects:
+        present = list(dict.fromkeys(v for artifact in artifacts for v in artifact.models()))
+        wanted = ", ".join(unknown) or "anything to measure"
+        raise BenchmarkError(f"no artifact holds {wanted}; there are: {', '.join(present)}")
+    return subjects
+
+
+def model_file(artifact: Artifact, variant: str) -> ModelFile:
+    """Describe one file of ``artifact`` for a record; transfer bytes are not known yet."""
+    path = artifact.models()[variant]
+    name = path.relative_to(artifact.folder).as_posix()
+    hashes = [artifact.manifest["files"][part]["sha256"] for part in _parts(artifact, name)]
+    return ModelFile(
+        path=name,
+        sha256=combined_digest(hashes),
+        file_bytes=file_bytes(path),
+    )
+
+
+def _subject(name: str, artifact: Artifact, variant: str) -> Subject:
+    record = next(r for r in artifact.manifest["models"] if r["variant"] == variant)
+    reference = artifact.manifest.get("reference")
+    tolerance = record.get("tolerance")
+    return Subject(
+        artifact=name,
+        variant=variant,
+        path=artifact.folder / record["path"],
+        files=tuple(artifact.folder / part for part in _parts(artifact, record["path"])),
+        model=model_file(artifact, variant),
+        inputs=artifact.inputs,
+        reference=artifact.folder / reference if reference and tolerance is not None else None,
+        tolerance=tolerance,
+    )
+
+
+def _parts(artifact: Artifact, name: str) -> list[str]:
+    """The model file and its external data, as the manifest lists them."""
+    data = [other for other in artifact.manifest["files"] if other.startswith(f"{name}_data")]
+    return [name, *sorted(data)]
+
+
+def _chosen(present: Sequence[str], variants: Sequence[str], baseline: bool | None) -> list[str]:
+    wanted = [v for v in present if v in variants or not (variants or is_baseline(v))]
+    baselines = {BASELINE, *(f"{BASELINE}-{variant}" for variant in wanted)}
+    if baseline is False:
+        return [variant for variant in wanted if not is_baseline(variant)]
+    # Where the artifact has only baselines of other precisions, they are still its models.
+    return [v for v in present if v in wanted or (v in baselines and (wanted or not variants))]
