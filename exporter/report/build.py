@@ -1,0 +1,188 @@
+"""Everything a report says, before it takes a form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from exporter.errors import BenchmarkError
+from exporter.records import Device, Evaluation, Measurement, Record
+from exporter.report.caveats import Incident, doubts, incidents, incomparable
+from exporter.report.figures import Setting, settings_of, variant_order
+from exporter.report.headline import Headline, headline
+from exporter.report.naming import DeviceNames
+from exporter.report.sizes import Described, Model, describe, models_of
+from exporter.report.sources import Notice, unique_records
+from exporter.report.text import clean, joined
+
+__all__ = ["DeviceLine", "Report", "Section", "build_report"]
+
+
+@dataclass(frozen=True)
+class DeviceLine:
+    """One device, the days it was measured, and in how many records it occurs."""
+
+    number: int
+    name: str
+    device: Device
+    timer_ms: float | None
+    days: tuple[str, ...]
+    records: int
+
+
+@dataclass(frozen=True)
+class Section:
+    """One artifact's part of the report; evaluations by data file."""
+
+    artifact: str
+    headline: Headline
+    models: tuple[Model, ...]
+    settings: tuple[Setting, ...]
+    evaluations: tuple[tuple[Evaluation, ...], ...]
+    described: tuple[Described, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A whole report.
+
+    Args:
+        title: of the page.
+        tool: version of albert-export that made it.
+        days: first and last day of the records.
+        sections: one per artifact.
+        devices: every device.
+        incidents, doubts, incomparable, notices: what to know before trusting the figures.
+        commands: that made the records, each with the devices it ran on.
+        command: that made this report.
+        records: how many were used.
+    """
+
+    title: str
+    tool: str
+    days: tuple[str, ...]
+    sections: tuple[Section, ...]
+    devices: tuple[DeviceLine, ...]
+    incidents: tuple[Incident, ...]
+    doubts: tuple[tuple[str, str], ...]
+    incomparable: tuple[str, ...]
+    notices: tuple[Notice, ...]
+    commands: tuple[tuple[str, str], ...]
+    command: str | None
+    records: int
+
+
+def build_report(
+    records: Iterable[Record],
+    *,
+    command: str | None = None,
+    manifests: Sequence[Mapping[str, Any]] = (),
+    notices: Sequence[Notice] = (),
+    title: str | None = None,
+) -> Report:
+    """Derive everything a report says from records.
+
+    Args:
+        records: measurements and evaluations of any number of devices and days; each counts
+            once.
+        command: the command line that makes this report.
+        manifests: of artifacts: adds files that were not measured, and coverage.
+        notices: what reading the records left out.
+        title: of the page; names the artifacts by default.
+
+    Raises:
+        BenchmarkError: there is no record, or a manifest lacks what every manifest has.
+    """
+    from exporter import __version__
+
+    kept = unique_records(records)
+    if not kept:
+        raise BenchmarkError("there is no record to report; make some with: albert-export bench")
+    measurements = [record for record in kept if isinstance(record, Measurement)]
+    evaluations = [record for record in kept if isinstance(record, Evaluation)]
+    try:
+        described = [describe(manifest, measurements) for manifest in manifests]
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise BenchmarkError(f"a manifest is incomplete: {error!r}; export again") from error
+    names = DeviceNames(measurements)
+    settings = settings_of(measurements, names)
+    models = models_of(measurements, described)
+    artifacts = dict.fromkeys(
+        [model.artifact for model in models] + [clean(e.artifact) for e in evaluations]
+    )
+    return Report(
+        title=clean(title) if title else f"{joined([*artifacts])}: measurements",
+        tool=__version__,
+        days=tuple(sorted({record.created[:10] for record in kept})),
+        sections=tuple(
+            _section(artifact, models, settings, evaluations, described) for artifact in artifacts
+        ),
+        devices=tuple(_device_lines(names)),
+        incidents=tuple(incidents(measurements, names)),
+        doubts=tuple(doubts(measurements, settings, names)),
+        incomparable=tuple(incomparable(measurements, evaluations, settings, described, names)),
+        notices=(*notices, *_manifest_notices(described)),
+        commands=tuple(_commands(kept, names)),
+        command=clean(command) if command else None,
+        records=len(kept),
+    )
+
+
+def _section(
+    artifact: str,
+    models: Sequence[Model],
+    settings: Sequence[Setting],
+    evaluations: Sequence[Evaluation],
+    described: Sequence[Described],
+) -> Section:
+    models = tuple(m for m in models if m.artifact == artifact)
+    settings = tuple(s for s in settings if s.workload.artifact == artifact)
+    groups: dict[tuple[str, str, int], dict[tuple[str, str], Evaluation]] = {}
+    for item in sorted(evaluations, key=lambda e: e.created):
+        if clean(item.artifact) == artifact:
+            group = groups.setdefault((item.data, item.data_sha256, item.rows), {})
+            group[item.variant, item.model.sha256] = item  # the same file: the latest counts
+    grouped = tuple(
+        tuple(sorted(group.values(), key=lambda e: variant_order(e.variant)))
+        for group in groups.values()
+    )
+    flat = [item for group in grouped for item in group]
+    return Section(
+        artifact=artifact,
+        headline=headline(artifact, models, settings, flat),
+        models=models,
+        settings=settings,
+        evaluations=grouped,
+        described=tuple(d for d in described if d.artifact == artifact),
+    )
+
+
+def _device_lines(names: DeviceNames) -> Iterable[DeviceLine]:
+    for device, items in names.devices.items():
+        steps = [s for m in items if (s := m.device.timer_resolution_ms) is not None]
+        yield DeviceLine(
+            number=names.number(device),
+            name=names.name(device),
+            device=device,
+            timer_ms=max(steps, default=None),
+            days=tuple(sorted({item.created[:10] for item in items})),
+            records=len(items),
+        )
+
+
+def _manifest_notices(described: Sequence[Described]) -> Iterable[Notice]:
+    for source in described:
+        if not source.matched:
+            yield Notice(source.artifact, "no record measures a file of this artifact")
+
+
+def _commands(records: Sequence[Record], names: DeviceNames) -> Iterable[tuple[str, str]]:
+    """Yield each command that made records, with the devices it ran on."""
+    found: dict[str, dict[str, None]] = {}
+    for record in records:
+        if record.command:
+            places = found.setdefault(clean(record.command), {})
+            if isinstance(record, Measurement):
+                places[names.name(record.device)] = None
+    return ((command, joined(list(places)) if places else "") for command, places in found.items())

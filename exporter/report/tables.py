@@ -1,0 +1,324 @@
+"""The tables of a report, the same in every form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from exporter.records import Evaluation, Measurement
+from exporter.report.build import DeviceLine
+from exporter.report.charts import PHASES
+from exporter.report.figures import Comparison, Row, Setting
+from exporter.report.naming import variant_name
+from exporter.report.sizes import Model
+from exporter.report.text import clean, milliseconds, ratio, share, size
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Group",
+    "Table",
+    "accuracy_table",
+    "device_table",
+    "latency_table",
+    "load_table",
+    "ratio_table",
+    "size_table",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: ``key`` names its figure for programs; ``numeric`` ones are set right."""
+
+    key: str
+    title: str
+    numeric: bool = True
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What stands in a table, and the exact figure behind it."""
+
+    text: str
+    value: float | None = None
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rows under a heading; the first cell of each is its name. ``run`` names their run."""
+
+    heading: str
+    rows: tuple[tuple[Cell, ...], ...]
+    run: str = ""
+
+    @property
+    def size(self) -> int:
+        """How many rows."""
+        return len(self.rows)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    groups: tuple[Group, ...]
+
+
+def size_table(models: Sequence[Model]) -> Table:
+    """Tabulate the files of an artifact."""
+    covered = any(model.coverage for model in models)
+    columns = (
+        Column("name", "file", numeric=False),
+        Column("file_bytes", "on disk"),
+        Column("gzip_bytes", "gzip"),
+        Column("brotli_bytes", "brotli"),
+        Column("against_baseline", "to unshared fp32"),
+        *([Column("coverage", "precision reaches", numeric=False)] if covered else []),
+        Column("sha256", "content", numeric=False),
+    )
+    rows = tuple(
+        (
+            Cell(model.name),
+            _bytes(model.file.file_bytes),
+            _bytes(model.file.gzip_bytes),
+            _bytes(model.file.brotli_bytes),
+            _ratio(model.against_baseline),
+            *([Cell(model.coverage or "–")] if covered else []),
+            Cell(f"#{model.file.sha256[:12]}", style="code"),
+        )
+        for model in models
+    )
+    return Table("Sizes; MB are 10⁶ bytes", columns, (Group("", rows),))
+
+
+def _bytes(value: float | None) -> Cell:
+    return Cell(size(value), value)
+
+
+def _ms(value: float | None) -> Cell:
+    return Cell(milliseconds(value), value)
+
+
+def _ratio(value: float | None) -> Cell:
+    return Cell(ratio(value), value)
+
+
+def _heading(setting: Setting) -> str:
+    return f"{setting.title}: {setting.workload}; {setting.date}"
+
+
+def _by_setting(
+    settings: Iterable[Setting], cells: dict[int, list[tuple[Cell, ...]]]
+) -> tuple[Group, ...]:
+    return tuple(
+        Group(_heading(setting), tuple(rows), setting.run)
+        for setting in settings
+        if (rows := cells.get(id(setting)))
+    )
+
+
+def ratio_table(settings: Sequence[Setting]) -> Table:
+    """Tabulate every comparison."""
+    columns = (
+        Column("name", "variant", numeric=False),
+        Column("against", "to", numeric=False),
+        Column("time_ratio", "latency"),
+        Column("interval", "95 % interval"),
+        Column("verdict", "verdict", numeric=False),
+        Column("pairs", "pairs"),
+        Column("sessions", "processes"),
+        Column("session_ratio", "session create"),
+        Column("memory_ratio", "memory"),
+        Column("file_ratio", "file"),
+    )
+    cells = {
+        id(setting): [
+            _comparison_cells(row, comparison)
+            for row in setting.rows
+            for comparison in row.comparisons
+        ]
+        for setting in settings
+    }
+    return Table("Ratios; below 1 is better", columns, _by_setting(settings, cells))
+
+
+def _comparison_cells(row: Row, comparison: Comparison) -> tuple[Cell, ...]:
+    time = comparison.time
+    known = time is not None and comparison.interval_known
+    verdict = comparison.missing or comparison.verdict
+    return (
+        Cell(row.name),
+        Cell(variant_name(comparison.against)),
+        _ratio(time.value if time else None),
+        Cell(f"{time.low:.3f}–{time.high:.3f}" if known and time else "–"),
+        Cell(verdict, style={"slower": "worse", "faster": "better"}.get(verdict, "")),
+        Cell(f"{time.pairs:,}", time.pairs) if time else Cell("–"),
+        Cell(f"{time.sessions:,}", time.sessions) if time else Cell("–"),
+        _ratio(comparison.session),
+        _ratio(comparison.memory),
+        _ratio(comparison.file),
+    )
+
+
+def latency_table(settings: Sequence[Setting]) -> Table:
+    """Tabulate the steady runs and the self-check of every case."""
+    columns = (
+        Column("name", "variant", numeric=False),
+        Column("median_ms", "median"),
+        Column("p10_ms", "p10"),
+        Column("p90_ms", "p90"),
+        Column("min_ms", "min"),
+        Column("mad_ms", "MAD"),
+        Column("samples", "runs"),
+        Column("sessions", "processes"),
+        Column("threads_used", "threads used"),
+        Column("check", "outputs", numeric=False),
+        Column("flags", "flags", numeric=False),
+    )
+    cells = {id(s): [_latency_cells(row) for row in s.rows] for s in settings}
+    return Table("Latency of one steady run", columns, _by_setting(settings, cells))
+
+
+def _latency_cells(row: Row) -> tuple[Cell, ...]:
+    record, spread = row.record, row.spread
+    if spread is None:
+        figures = [Cell("–")] * 7
+    else:
+        sessions = len(record.session_runs) or 1
+        figures = [
+            _ms(spread.median),
+            _ms(spread.p10),
+            _ms(spread.p90),
+            _ms(spread.low),
+            _ms(spread.mad),
+            Cell(f"{spread.samples:,}", spread.samples),
+            Cell(f"{sessions:,}", sessions),
+        ]
+    used = record.threads_used
+    check = record.check
+    error = "" if check.relative_error is None else f" ({check.relative_error:.1e})"
+    outputs = f"{check.status}{error}" if row.measured else record.status
+    bad = not row.trusted
+    return (
+        Cell(row.name),
+        *figures,
+        Cell("–" if used is None else str(used), used),
+        Cell(outputs, check.relative_error, "worse" if bad else ""),
+        Cell(", ".join(record.flags) or "–"),
+    )
+
+
+def load_table(settings: Sequence[Setting]) -> Table:
+    """Tabulate everything that happens once, and memory."""
+    columns = (
+        Column("name", "variant", numeric=False),
+        *(Column(f"{key}_ms", title) for key, title in PHASES),
+        Column("warm_first_ms", "warm first run"),
+        Column("added_rss_bytes", "added RSS"),
+        Column("peak_rss_bytes", "peak RSS"),
+        Column("wasm_heap_bytes", "WASM heap"),
+    )
+    cells = {id(s): [_load_cells(r.name, r.record) for r in s.rows if r.measured] for s in settings}
+    return Table("Loading and memory", columns, _by_setting(settings, cells))
+
+
+def _load_cells(name: str, record: Measurement) -> tuple[Cell, ...]:
+    times, memory = record.times, record.memory
+    return (
+        Cell(name),
+        *(_ms(getattr(times, key)) for key, _ in PHASES),
+        _ms(times.warm_first),
+        _bytes(memory.added_rss),
+        _bytes(memory.peak_rss),
+        _bytes(memory.wasm_heap),
+    )
+
+
+def accuracy_table(groups: Sequence[Sequence[Evaluation]]) -> Table:
+    """Tabulate evaluations, a group per data file."""
+    columns = (
+        Column("name", "variant", numeric=False),
+        Column("accuracy", "accuracy"),
+        Column("interval", "95 % interval"),
+        Column("correct", "right"),
+        Column("agreement", "agreement"),
+        Column("file_bytes", "on disk"),
+        Column("date", "date", numeric=False),
+    )
+    return Table("Accuracy next to size", columns, tuple(map(_accuracy_group, groups)))
+
+
+def _accuracy_group(items: Sequence[Evaluation]) -> Group:
+    first = items[0]
+    heading = (
+        f"{clean(first.data)} #{first.data_sha256[:6]}: {first.rows:,} rows, "
+        f"most frequent label {share(first.majority)}"
+    )
+    rows = []
+    for item in items:
+        low, high = item.interval_95
+        agreement = share(item.agreement)
+        if item.agreement is not None and item.reference is not None:
+            agreement += f" with {variant_name(item.reference)}"
+        rows.append(
+            (
+                Cell(variant_name(item.variant)),
+                Cell(share(item.accuracy), item.accuracy),
+                Cell(f"{low * 100:.1f}–{high * 100:.1f} %"),
+                Cell(f"{item.correct:,}", item.correct),
+                Cell(agreement, item.agreement),
+                _bytes(item.model.file_bytes),
+                Cell(item.created[:10]),
+            )
+        )
+    return Group(heading, tuple(rows))
+
+
+def device_table(lines: Sequence[DeviceLine]) -> Table:
+    """Tabulate everything known about the devices."""
+    columns = (
+        Column("label", "device", numeric=False),
+        Column("engine", "engine and runtime", numeric=False),
+        Column("cpu", "CPU and instruction sets", numeric=False),
+        Column("cores", "cores (usable)"),
+        Column("memory_bytes", "memory"),
+        Column("system", "system", numeric=False),
+        Column("cross_origin_isolated", "isolated", numeric=False),
+        Column("timer_resolution_ms", "clock step"),
+        Column("days", "measured", numeric=False),
+        Column("records", "records"),
+        Column("user_agent", "user agent", numeric=False),
+    )
+    return Table("Devices", columns, (Group("", tuple(map(_device_cells, lines))),))
+
+
+def _device_cells(line: DeviceLine) -> tuple[Cell, ...]:
+    device = line.device
+    cores = "–" if device.cores is None else str(device.cores)
+    if device.usable_cores is not None:
+        cores += f" ({device.usable_cores})"
+    isolated = {None: "–", True: "yes", False: "no"}[device.cross_origin_isolated]
+    processor = ", ".join(map(clean, (device.cpu, *device.cpu_flags)))
+    runtime = f"{clean(device.runtime)} {clean(device.runtime_version)}"
+    return (
+        Cell(f"D{line.number} {clean(device.label)}"),
+        Cell(f"{clean(device.engine)}, {runtime}", style="wrap"),
+        Cell(processor or "–", style="wrap"),
+        Cell(cores, device.cores),
+        Cell(_memory(device.memory_bytes), device.memory_bytes),
+        Cell(clean(device.system), style="wrap"),
+        Cell(isolated),
+        Cell("–" if line.timer_ms is None else f"{line.timer_ms:.3g} ms", line.timer_ms),
+        Cell(", ".join(line.days), style="wrap"),
+        Cell(f"{line.records:,}", line.records),
+        Cell(clean(device.user_agent) if device.user_agent else "–", style="wrap"),
+    )
+
+
+def _memory(value: int | None) -> str:
+    """Return physical memory as it is sold, in GiB."""
+    return "–" if value is None else f"{value / 2**30:.1f} GiB"

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.report.charts import latency_chart, load_chart, ratio_charts
+from exporter.report.drawing import Chart, Dot, Line, Rect, linear_axis, log_axis
+from exporter.report.figures import settings_of
+from exporter.report.naming import DeviceNames
+from exporter.report.text import milliseconds, ratio, size
+from tests.report.making import measurement, trio
+
+
+@given(st.floats(1e-6, 1e12))
+def test_a_linear_axis_begins_at_zero_and_has_few_round_ticks(largest: float) -> None:
+    axis = linear_axis(largest, size)
+    assert axis.place(0) == 0 and axis.place(largest) == pytest.approx(100)
+    assert axis.place(-1) == 0 and axis.place(largest * 2) == 100
+    values = [value for value, _ in axis.ticks]
+    assert 3 <= len(values) <= 6
+    assert values[0] == 0 and values[-1] <= largest * (1 + 1e-9)
+
+
+def test_tick_texts_have_no_idle_decimals() -> None:
+    assert [text for _, text in linear_axis(9_310_000, size).ticks] == [
+        "0",
+        "2\xa0MB",
+        "4\xa0MB",
+        "6\xa0MB",
+        "8\xa0MB",
+    ]
+    assert [text for _, text in linear_axis(2.2, milliseconds).ticks][1] == "0.5\xa0ms"
+    assert [text for _, text in linear_axis(220, milliseconds).ticks][1] == "50\xa0ms"
+
+
+@given(st.lists(st.floats(0.001, 1000), max_size=5))
+def test_a_ratio_axis_holds_one_and_all_values(values: list[float]) -> None:
+    axis = log_axis(values, ratio)
+    assert 1.0 in [value for value, _ in axis.ticks]
+    assert 2 <= len(axis.ticks) <= 8
+    for value in [*values, 1.0]:
+        assert 0 < axis.place(value) < 100
+    assert axis.place(1.25) - axis.place(1) == pytest.approx(axis.place(1) - axis.place(0.8))
+
+
+def test_no_time_at_all_still_makes_an_axis() -> None:
+    assert linear_axis(0.0, milliseconds).place(0.0) == 0
+
+
+def test_a_latency_row_draws_its_box_whiskers_median_and_samples() -> None:
+    samples = [float(v) for v in range(10, 31)]  # median 20, quartiles 15 and 25
+    records = [measurement("fp32", samples)]
+    (setting,) = settings_of(records, DeviceNames(records))
+    chart = latency_chart(setting)
+    (box,) = [s for s in chart.shapes if isinstance(s, Rect)]
+    place = chart.axis.place
+    assert (box.x, box.x + box.width) == pytest.approx((place(15), place(25)))
+    lines = {s.style: s for s in chart.shapes if isinstance(s, Line) and s.style != "grid"}
+    assert (lines["shared"].x1, lines["shared"].x2) == pytest.approx((place(12), place(28)))
+    assert lines["shared median"].x1 == pytest.approx(place(20))
+    assert [s.x for s in chart.shapes if isinstance(s, Dot)] == pytest.approx(
+        [place(v) for v in samples]
+    )
+    grid = [s.x1 for s in chart.shapes if isinstance(s, Line) and s.style == "grid"]
+    assert grid == [place(value) for value, _ in chart.axis.ticks]
+    assert chart.summary == ["fp32: 20.0\xa0ms"]
+
+
+def test_outliers_beyond_the_axis_are_not_drawn_at_its_end() -> None:
+    records = [measurement("fp32", [10.0] * 20 + [500.0])]
+    (setting,) = settings_of(records, DeviceNames(records))
+    dots = [s for s in latency_chart(setting).shapes if isinstance(s, Dot)]
+    assert len(dots) == 20
+
+
+def test_phases_of_loading_follow_each_other() -> None:
+    chart = load_chart("Laptop", {"fp32": [measurement()]}, {})
+    bars = [s for s in chart.shapes if isinstance(s, Rect)]
+    assert [bar.style for bar in bars] == ["phase1", "phase2", "phase3"]
+    place = chart.axis.place
+    assert [bar.x for bar in bars] == pytest.approx([0, place(50), place(70)])
+    assert bars[-1].x + bars[-1].width == pytest.approx(100)
+    assert chart.summary == ["fp32: 79.0\xa0ms"]
+
+
+def test_ratios_are_drawn_per_variant_and_worse_ones_look_it() -> None:
+    records = trio(int8=1.5, fp32=0.5)
+    found = dict(ratio_charts(settings_of(records, DeviceNames(records))))
+    styles = {
+        name: [s.style for s in chart.shapes if isinstance(s, Dot)] for name, chart in found.items()
+    }
+    assert styles == {"fp32": ["shared estimate"], "int8": ["worse estimate"]}
+    chart: Chart = found["int8"]
+    (dot,) = [s for s in chart.shapes if isinstance(s, Dot)]
+    assert dot.x == pytest.approx(chart.axis.place(1.5))
