@@ -1,4 +1,4 @@
-"""Train the demo model, or measure the committed one."""
+"""Train the demo model, measure the committed one, or write what it is measured on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from rich.progress import (
 from rich.table import Table
 
 from exporter.errors import ExportError
+from exporter.packages import cache_folder
 from exporter.training.card import check_figures, write_figures
 from exporter.training.data import load_corpus
 from exporter.training.demo import DEMO_FOLDER, load_demo, save_demo
 from exporter.training.evaluate import Score, evaluate
-from exporter.training.sources import default_data_dir
+from exporter.training.labelled_files import write_labelled
 from exporter.training.train import Progress as Step
 from exporter.training.train import TrainingPlan, train_demo_model
 
@@ -37,6 +38,11 @@ from exporter.training.train import TrainingPlan, train_demo_model
     help="With --evaluate: fail unless the model card states these figures.",
 )
 @click.option(
+    "--write-data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write the labelled sentences for 'albert-export evaluate' to this folder; do not train.",
+)
+@click.option(
     "--output",
     type=click.Path(file_okay=False, path_type=Path),
     default=DEMO_FOLDER,
@@ -46,7 +52,7 @@ from exporter.training.train import TrainingPlan, train_demo_model
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    default=default_data_dir,
+    default=cache_folder,
     show_default="~/.cache/albert-export",
     help="Where the two data archives are kept; they are fetched once.",
 )
@@ -56,6 +62,7 @@ from exporter.training.train import TrainingPlan, train_demo_model
 def main(
     evaluate_only: bool,
     check: bool,
+    write_data: Path | None,
     output: Path,
     data_dir: Path,
     epochs: int,
@@ -73,6 +80,10 @@ def main(
     try:
         with console.status("Reading the sentences"):
             corpus = load_corpus(data_dir)
+        if write_data is not None:
+            for path, count in write_labelled(corpus, write_data).items():
+                console.print(f"{count:,} sentences: {path}", soft_wrap=True)
+            return
         if not evaluate_only:
             plan = dataclasses.replace(TrainingPlan(), epochs=epochs, seed=seed, threads=threads)
             with _progress_bar(console) as bar:

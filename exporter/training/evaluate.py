@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from exporter.scores import wilson_interval
 from exporter.training.batches import encode, pad
 from exporter.training.data import Corpus, Labelled, clearly_rated
 
@@ -20,13 +20,11 @@ __all__ = [
     "accuracy",
     "evaluate",
     "positive_probability",
-    "wilson_interval",
 ]
 
 CLEAR_THRESHOLD = 1.0
 THRESHOLDS = (0.5, 1.0, 1.5)
 _BATCH = 64
-_Z_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)
@@ -114,17 +112,3 @@ def positive_probability(model: nn.Module, tokenizer: Tokenizer, texts: Sequence
         ids, mask = pad([sequences[index] for index in indices])
         probabilities[indices] = model(ids, mask).softmax(dim=1)[:, 1]
     return probabilities
-
-
-def wilson_interval(correct: int, total: int) -> tuple[float, float]:
-    """95 % Wilson score interval of a share: ``(low, high)``, from 0 to 1.
-
-    Source: E. B. Wilson, "Probable inference, the law of succession, and statistical
-    inference", JASA 22 (1927). With p = correct / total and z = 1.96:
-    (p + z²/2n ± z √(p(1-p)/n + z²/4n²)) / (1 + z²/n).
-    """
-    share, z2 = correct / total, _Z_95**2
-    centre = share + z2 / (2 * total)
-    spread = _Z_95 * math.sqrt(share * (1 - share) / total + z2 / (4 * total**2))
-    scale = 1 + z2 / total
-    return max(0.0, (centre - spread) / scale), min(1.0, (centre + spread) / scale)

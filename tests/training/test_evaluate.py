@@ -10,7 +10,6 @@ from exporter.training.evaluate import (
     accuracy,
     evaluate,
     positive_probability,
-    wilson_interval,
 )
 
 VOCABULARY = {"[PAD]": 0, "[UNK]": 1, "good": 2, "bad": 3, "film": 4}
@@ -80,18 +79,3 @@ def test_every_threshold_and_collection_is_scored(tokenizer: Tokenizer) -> None:
         "yelp": (1, 1),
         "amazon, imdb and yelp": (3, 4),
     }
-
-
-@pytest.mark.parametrize(
-    ("correct", "total", "low", "high"),
-    [
-        (81, 263, 0.2553, 0.3662),  # Newcombe, Statistics in Medicine 17 (1998), table I
-        (15, 148, 0.0624, 0.1605),
-        (0, 20, 0.0, 0.1611),
-        (20, 20, 0.8389, 1.0),
-    ],
-)
-def test_the_wilson_interval_has_the_published_values(
-    correct: int, total: int, low: float, high: float
-) -> None:
-    assert wilson_interval(correct, total) == pytest.approx((low, high), abs=5e-5)

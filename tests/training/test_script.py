@@ -72,3 +72,15 @@ def test_check_without_evaluate_is_refused(script: ModuleType) -> None:
     result = CliRunner().invoke(script.main, ["--check"])
     assert result.exit_code == 2
     assert "--check needs --evaluate" in result.output
+
+
+def test_the_labelled_sentences_are_written_without_training(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    result = CliRunner().invoke(script.main, ["--write-data", str(tmp_path)])
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines() == [
+        f"16 sentences: {tmp_path}/held-out.jsonl",
+        f"1 sentences: {tmp_path}/foreign.jsonl",
+    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["foreign.jsonl", "held-out.jsonl"]

@@ -1,0 +1,261 @@
+"""Artifact and labelled text → how often each of its models is right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter import __version__
+from exporter.artifact import Artifact
+from exporter.errors import BenchmarkError
+from exporter.evaluation.examples import Examples, read_examples
+from exporter.evaluation.labels import Truth, class_names, resolve_labels
+from exporter.evaluation.texts import EncodedText, TextEncoder
+from exporter.inputs import ModelInputs
+from exporter.json_files import read_json
+from exporter.records import Evaluation, ModelFile, to_json
+from exporter.runtimes.cpu import CpuSession
+from exporter.scores import Comparison, compare_labels, wilson_interval
+
+__all__ = ["Evaluated", "EvaluationOptions", "EvaluationReport", "evaluate_artifact"]
+
+REFERENCE = "fp32"
+_BASELINE = "baseline"
+_NO_CLASS = -1
+
+Progress = Callable[[str, int, int], None]
+"""Called with the variant, how many examples there are, and how many of them are done."""
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """What to evaluate, and how.
+
+    Args:
+        text_column, label_column: names in the data file.
+        variants: models to evaluate; none: all but the baselines. The reference, ``fp32``, is
+            always among them.
+        batch: texts per run. 1 is how single texts are served; with more, an int8 model's
+            result for a text depends a little on what else is in its batch.
+        limit: only so many examples, evenly spread over the file.
+        threads: compute threads.
+        command: the command line, for the records.
+    """
+
+    text_column: str = "text"
+    label_column: str = "label"
+    variants: Sequence[str] = ()
+    batch: int = 1
+    limit: int | None = None
+    threads: int = 1
+    command: str | None = None
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """One model: its record, and the comparison with the reference where there is one."""
+
+    record: Evaluation
+    comparison: Comparison | None = None
+
+    def summary(self) -> dict[str, Any]:
+        """Return what follows from the record and the comparison, as plain JSON values."""
+        paired = self.comparison
+        return {
+            "variant": self.record.variant,
+            "accuracy": self.record.accuracy,
+            "difference": paired.difference if paired else None,
+            "difference_95": list(paired.interval) if paired else None,
+            "only_reference_right": paired.only_reference if paired else None,
+            "only_this_right": paired.only_this if paired else None,
+        }
+
+
+@dataclass(frozen=True)
+class EvaluationReport:
+    """All models on one data file.
+
+    Args:
+        models: the reference first.
+        truth: what the labels mean.
+        notices: what a person should know.
+    """
+
+    models: tuple[Evaluated, ...]
+    truth: Truth
+    notices: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values; shares are from 0 to 1."""
+        return {
+            "records": [json.loads(to_json(model.record)) for model in self.models],
+            "summary": [model.summary() for model in self.models],
+            "labels": dict(zip(self.truth.names, self.truth.counts, strict=True)),
+            "notices": list(self.notices),
+        }
+
+
+def evaluate_artifact(
+    artifact: Artifact,
+    data: Path,
+    options: EvaluationOptions | None = None,
+    progress: Progress = lambda variant, total, done: None,
+) -> EvaluationReport:
+    """Label the examples of ``data`` with each model, and count.
+
+    Raises:
+        BenchmarkError: the data file, its labels or the tokenizer cannot be used, the
+            models are no classifiers, or a variant does not exist.
+        ExportError: onnxruntime does not load or run a model.
+    """
+    options = options or EvaluationOptions()
+    variants = _variants(artifact, options.variants)
+    encoder = TextEncoder.load(artifact)
+    names = _names(artifact)
+    examples = read_examples(
+        data,
+        text_column=options.text_column,
+        label_column=options.label_column,
+        limit=options.limit,
+    )
+    texts = encoder.encode(examples)
+    total = len(texts)
+    truth: Truth | None = None
+    labelled: dict[str, np.ndarray] = {}
+    for variant, path in variants.items():
+        classifier = _Classifier(path, encoder, options, artifact.inputs)
+        if truth is None:
+            # Before the long run: a label that the model does not know is told at once.
+            count = classifier.logits(texts[:1]).shape[1]
+            truth = resolve_labels(examples, names, count)
+        labelled[variant] = _classes(classifier.logits(texts, partial(progress, variant, total)))
+    assert truth is not None
+    models = []
+    for variant, classes in labelled.items():
+        comparison = None
+        if variant != REFERENCE and REFERENCE in labelled:
+            comparison = compare_labels(classes, labelled[REFERENCE], truth.classes)
+        record = _record(artifact, variant, examples, truth, classes, comparison, options.command)
+        models.append(Evaluated(record, comparison))
+    notices = _notices(texts, encoder, labelled, truth)
+    return EvaluationReport(tuple(models), truth, tuple(notices))
+
+
+def _variants(artifact: Artifact, asked: Sequence[str]) -> dict[str, Path]:
+    """Choose the models, the reference first."""
+    models = artifact.models()
+    usable = [variant for variant in models if not variant.startswith(_BASELINE)]
+    for variant in asked:
+        if variant.startswith(_BASELINE):
+            raise BenchmarkError(
+                f"{variant} has weights drawn at random, for measuring: its answers mean nothing"
+            )
+        if variant not in usable:
+            raise BenchmarkError(
+                f"{artifact.folder} has no model {variant!r}; it has: {', '.join(usable)}"
+            )
+    chosen = [variant for variant in usable if not asked or variant in (*asked, REFERENCE)]
+    chosen.sort(key=lambda variant: variant != REFERENCE)
+    if not chosen:
+        raise BenchmarkError(f"{artifact.folder} has no model to evaluate")
+    return {variant: models[variant] for variant in chosen}
+
+
+def _names(artifact: Artifact) -> tuple[str, ...] | None:
+    path = artifact.folder / "config.json"
+    return class_names(read_json(path)) if path.is_file() else None
+
+
+class _Classifier:
+    """One loaded model that gives logits ``[rows, classes]``."""
+
+    def __init__(
+        self, path: Path, encoder: TextEncoder, options: EvaluationOptions, inputs: ModelInputs
+    ) -> None:
+        self._session = CpuSession(path, threads=options.threads, inputs=inputs)
+        self._encoder, self._batch = encoder, options.batch
+
+    def logits(
+        self, texts: Sequence[EncodedText], progress: Callable[[int], None] = lambda done: None
+    ) -> np.ndarray:
+        """Run all texts; return float ``[rows, classes]`` in their order."""
+        done, result = 0, np.empty((len(texts), 0))
+        for batch in self._encoder.batches(texts, self._batch):
+            logits = _pick_logits(self._session.run(batch.feeds))
+            if not done:
+                result = np.empty((len(texts), logits.shape[1]), logits.dtype)
+            result[list(batch.rows)] = logits[: len(batch.rows)]
+            done += len(batch.rows)
+            progress(done)
+        return result
+
+
+def _pick_logits(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    flat = {n: a for n, a in outputs.items() if a.ndim == 2 and a.dtype.kind == "f"}
+    name = "logits" if "logits" in flat else next(iter(flat), None)
+    if name is None or (name != "logits" and len(flat) > 1) or flat[name].shape[1] < 2:
+        shapes = ", ".join(f"{n} {list(a.shape)}" for n, a in outputs.items())
+        raise BenchmarkError(
+            f"the model classifies no texts: no logits [rows, labels] among its outputs: {shapes}"
+        )
+    return flat[name]
+
+
+def _classes(logits: np.ndarray) -> np.ndarray:
+    return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), _NO_CLASS)
+
+
+def _record(
+    artifact: Artifact,
+    variant: str,
+    examples: Examples,
+    truth: Truth,
+    classes: np.ndarray,
+    comparison: Comparison | None,
+    command: str | None,
+) -> Evaluation:
+    model = next(m for m in artifact.manifest["models"] if m["variant"] == variant)
+    rows, correct = len(classes), int(np.sum(classes == truth.classes))
+    return Evaluation(
+        tool=__version__,
+        created=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        artifact=artifact.folder.resolve().name,
+        variant=variant,
+        model=ModelFile(
+            path=model["path"],
+            sha256=artifact.manifest["files"][model["path"]]["sha256"],
+            file_bytes=model["file_bytes"],
+        ),
+        data=examples.name,
+        data_sha256=examples.sha256,
+        rows=rows,
+        correct=correct,
+        majority=truth.majority,
+        interval_95=wilson_interval(correct, rows),
+        agreement=comparison.agreement if comparison else None,
+        reference=REFERENCE if comparison else None,
+        command=command,
+    )
+
+
+def _notices(
+    texts: Sequence[EncodedText],
+    encoder: TextEncoder,
+    labelled: Mapping[str, np.ndarray],
+    truth: Truth,
+) -> list[str]:
+    notices = [truth.notice] if truth.notice else []
+    if cut := sum(text.cut for text in texts):
+        notices.append(f"{cut:,} of {len(texts):,} texts were cut to {encoder.limit} tokens")
+    for variant, classes in labelled.items():
+        if unusable := int(np.sum(classes == _NO_CLASS)):
+            share = f"{unusable:,} of {len(texts):,} texts"
+            notices.append(f"{variant}: {share} gave no finite logits, which counts as wrong")
+    return notices
