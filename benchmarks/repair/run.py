@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import onnx
 from tools import TOOLS, make_files
 
-from exporter.records import describe_device
+from exporter.runtimes.device import describe_python
 
 HERE = Path(__file__).parent
 MB = 1e6
@@ -116,7 +117,7 @@ def main(work_dir: Path | None, rounds: int) -> None:
     rows = [_row(case, work, measured[case.file]) for case in CASES]
     table = _document(rows, floor, rounds)
     record = {
-        "device": asdict(describe_device("onnxruntime", "onnxruntime")),
+        "device": msgspec.to_builtins(describe_python()),
         "versions": {name: metadata.version(name) for name in VERSIONS},
         "tools": {tool.name: list(tool.requirements) for tool in TOOLS},
         "floor_bytes": floor,
@@ -198,7 +199,7 @@ def _inspect(path: Path) -> dict[str, Any]:
 
 
 def _document(rows: list[Row], floor: int, rounds: int) -> str:
-    device = describe_device("onnxruntime", "onnxruntime")
+    device = describe_python()
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in VERSIONS)
     tools = "; ".join(f"{tool.name}: {', '.join(tool.requirements)}" for tool in TOOLS)
     lines = [

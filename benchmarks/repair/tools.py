@@ -63,15 +63,19 @@ def make_files(folder: Path) -> None:
         target = folder / tool.target
         if target.exists():
             continue
-        print(f"running {tool.name} …", file=sys.stderr)
-        unfinished = target.with_suffix(".part.onnx")
-        python = _environment(tool, folder)
-        names = {"source": str(folder / tool.source), "target": str(unfinished)}
-        command = [str(python), *(part.format(**names) for part in tool.command)]
-        log = target.with_suffix(".log")
-        with log.open("w") as lines:
-            subprocess.run(command, check=True, stdout=lines, stderr=subprocess.STDOUT)
-        unfinished.rename(target)
+        run_tool(tool, folder, folder / tool.source, target)
+
+
+def run_tool(tool: Tool, folder: Path, source: Path, target: Path) -> None:
+    """Let ``tool``, whose environment is made in ``folder``, turn ``source`` into ``target``."""
+    print(f"running {tool.name} …", file=sys.stderr)
+    unfinished = target.with_suffix(".part.onnx")
+    python = _environment(tool, folder)
+    names = {"source": str(source), "target": str(unfinished)}
+    command = [str(python), *(part.format(**names) for part in tool.command)]
+    with target.with_suffix(".log").open("w") as lines:
+        subprocess.run(command, check=True, stdout=lines, stderr=subprocess.STDOUT)
+    unfinished.rename(target)
 
 
 def _environment(tool: Tool, folder: Path) -> Path:
