@@ -17,12 +17,13 @@ from dataclasses import asdict
 from pathlib import Path
 
 import click
+import msgspec
 import onnx
 import onnxruntime
 from rewrites import make_variants
 from workers import RUNTIMES, WEB_VERSION, Samples, measure, prepare
 
-from exporter.records import describe_device
+from exporter.runtimes.device import describe_python
 
 HERE = Path(__file__).parent
 RUNS = {"cpu": {16: 40, 128: 15}, "wasm": {16: 20, 128: 9}}
@@ -56,7 +57,7 @@ def main(work_dir: Path | None, loads: int) -> None:
         for runtime in RUNTIMES
     }
     record = {
-        "device": asdict(describe_device("onnxruntime", "onnxruntime")),
+        "device": msgspec.to_builtins(describe_python()),
         "onnxruntime_web": WEB_VERSION,
         "block_operators": written,
         "block_operators_after_onnxruntime": running,
@@ -93,7 +94,7 @@ def _document(
     running: dict[str, dict[str, int]],
     found: dict[str, dict[str, Samples]],
 ) -> str:
-    device = describe_device("onnxruntime", "onnxruntime")
+    device = describe_python()
     lines = [
         "# Fusions inside the block",
         "",

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from workers import RUNTIMES, WEB_VERSION, Samples, measure, prepare
 
-from exporter.records import describe_device
+from exporter.runtimes.device import describe_python
 
 HERE = Path(__file__).parent
 LAYOUTS = ("unrolled", "rolled")
@@ -43,7 +44,7 @@ def main(work_dir: Path | None, loads: int) -> None:
         for runtime in RUNTIMES
     }
     record = {
-        "device": asdict(describe_device("onnxruntime", "onnxruntime")),
+        "device": msgspec.to_builtins(describe_python()),
         "onnxruntime_web": WEB_VERSION,
         "node": _node_version(),
         "file_bytes": {layout: path.stat().st_size for layout, path in models.items()},

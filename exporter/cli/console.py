@@ -12,10 +12,18 @@ from typing import Any
 
 import click
 from rich.console import Console
+from rich.table import Table
 
 from exporter.errors import ExportError
 
-__all__ = ["FiniteFloat", "clear_errors", "megabytes", "output_console", "progress_steps"]
+__all__ = [
+    "FiniteFloat",
+    "clear_errors",
+    "megabytes",
+    "output_console",
+    "print_table",
+    "progress_steps",
+]
 
 
 class FiniteFloat(click.FloatRange):
@@ -34,6 +42,17 @@ class FiniteFloat(click.FloatRange):
 def output_console() -> Console:
     """Return a console for results, on standard output."""
     return Console(highlight=False, soft_wrap=True)
+
+
+def print_table(console: Console, table: Table) -> None:
+    """Print every column whole, on lines as long as that takes.
+
+    Where no terminal is, rich would fit a table into 80 columns and leave names out.
+    """
+    natural = console.measure(table, options=console.options.update(max_width=10_000)).maximum
+    before, console.width = console.width, max(console.width, natural)
+    console.print(table)
+    console.width = before
 
 
 def clear_errors(command: Callable[..., None]) -> Callable[..., None]:

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from exporter.cli.console import megabytes, output_console
+from exporter.cli.console import megabytes, output_console, print_table
 from exporter.inspection import CopyGroup, Inspection, ModelInspection
 
 __all__ = ["headline", "print_inspection"]
@@ -22,12 +22,16 @@ _NAME_WIDTH = 38
 
 def headline(model: ModelInspection) -> str:
     """Say in one sentence what the file wastes."""
-    if not model.wasted_bytes:
-        return f"{megabytes(model.stored_bytes)} stored, each tensor once."
-    return (
-        f"{megabytes(model.stored_bytes)} stored, {megabytes(model.unique_bytes)} unique: "
-        f"{megabytes(model.wasted_bytes)} are copies."
-    )
+    stored = megabytes(model.stored_bytes)
+    if not (wasted := _wasted(model)):
+        small = f", but for {model.wasted_bytes:,} bytes" if model.wasted_bytes else ""
+        return f"{stored} stored, each tensor once{small}."
+    unique = megabytes(model.stored_bytes - wasted)
+    return f"{stored} stored, {unique} unique: {megabytes(wasted)} are copies."
+
+
+def _wasted(model: ModelInspection) -> int:
+    return sum(group.wasted_bytes for group in model.notable_copies)
 
 
 def print_inspection(inspection: Inspection) -> None:
@@ -42,6 +46,7 @@ def print_inspection(inspection: Inspection) -> None:
     models = inspection.models
     if len(models) > 1:
         _print_models(console, models)
+    _print_skipped(console, (model for model in models if model.is_shipped))
     for model in models:
         if len(models) == 1:
             _print_model(console, model)
@@ -55,22 +60,50 @@ def print_inspection(inspection: Inspection) -> None:
 
 def _print_models(console: Console, models: Iterable[ModelInspection]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("model")
-    for column in ("file", "stored", "unique", "copies", "brotli", "quantized", "verified"):
+    table.add_column("model", no_wrap=True)
+    for column in ("file", "stored", "unique", "copies", "brotli", "fewer bits", "verified"):
         table.add_column(column, justify="right", no_wrap=True)
     for m in models:
-        reach = m.quantizer
         table.add_row(
             m.variant or m.path,
             megabytes(m.file_bytes),
             megabytes(m.stored_bytes),
-            megabytes(m.unique_bytes),
-            megabytes(m.wasted_bytes),
+            megabytes(m.stored_bytes - _wasted(m)),
+            megabytes(_wasted(m)),
             megabytes(m.transfer.brotli_bytes) if m.transfer else "-",
-            _percent(reach.quantized_bytes, reach.weight_bytes),
+            _coverage(m),
             m.verdict or "-",
         )
-    console.print(table)
+    print_table(console, table)
+
+
+def _coverage(model: ModelInspection) -> str:
+    """Say for how many operations and bytes weights are in fewer bits.
+
+    That is what the manifest says where there is one, else what the file shows.
+    """
+    if (coverage := model.coverage) is not None:
+        done, total = coverage["operations_reached"], coverage["operations_total"]
+        return f"{done} of {total}, {100 * coverage['bytes_share']:.1f} %"
+    reach = model.quantizer
+    share = _percent(reach.reduced_bytes, reach.weight_bytes)
+    return f"{reach.count('reduced')} of {len(reach.operations)}, {share}"
+
+
+def _print_skipped(console: Console, models: Iterable[ModelInspection]) -> None:
+    """Name the weights that the precisions of an artifact left, and why."""
+    found: dict[tuple[str, int, str], list[str]] = {}
+    for model in models:
+        for left in (model.coverage or {}).get("skipped", ()):
+            key = (left["value"], left["nbytes"], left["reason"])
+            found.setdefault(key, []).append(str(model.variant))
+    if found:
+        _line(console, "\nWeights left as they are:")
+    skipped = sorted(found.items(), key=lambda item: -item[0][1])
+    for (weight, nbytes, reason), variants in skipped[:_GROUPS]:
+        _line(console, f"  {weight} ({nbytes:,} bytes) in {', '.join(variants)}: {reason}")
+    if len(skipped) > _GROUPS:
+        _line(console, f"  … and {len(skipped) - _GROUPS} more; --json lists all")
 
 
 def _print_model(console: Console, model: ModelInspection) -> None:
@@ -79,14 +112,16 @@ def _print_model(console: Console, model: ModelInspection) -> None:
         _line(console, f"Repair: {model.repair}")
     console.print()
     _print_sizes(console, model)
-    if model.copies:
+    if model.notable_copies:
         console.print()
-        _print_copies(console, model.copies)
+        _print_copies(console, model.notable_copies)
     console.print()
     _print_facts(console, model)
 
 
 def _print_facts(console: Console, model: ModelInspection) -> None:
+    if model.coverage is not None:
+        _line(console, f"Coverage:  {_coverage(model)} of the bytes of weights")
     _line(console, f"Quantizer: {_quantizer(model)}")
     _line(console, f"Rolled:    {_rolled(model)}")
     _line(console, f"Operators: {_operators(model)}")
@@ -99,7 +134,8 @@ def _print_sizes(console: Console, model: ModelInspection) -> None:
     table.add_column(style="dim")
     unused = f", {model.unused_bytes:,} of them read by nothing" if model.unused_bytes else ""
     notes = f", {model.annotation_bytes:,} of them metadata"
-    table.add_row("unique", f"{model.unique_bytes:,}", _clipped("bytes of distinct tensors"))
+    unique = model.stored_bytes - _wasted(model)
+    table.add_row("unique", f"{unique:,}", _clipped("bytes of distinct tensors"))
     stored = _clipped(f"bytes of {model.tensors} tensors{unused}")
     table.add_row("stored", f"{model.stored_bytes:,}", stored)
     beyond = model.file_bytes - model.stored_bytes
@@ -141,17 +177,17 @@ def _names(group: CopyGroup) -> str:
 
 def _quantizer(model: ModelInspection) -> str:
     reach = model.quantizer
-    total, done = len(reach.operations), reach.count("quantized")
+    total, done = len(reach.operations), reach.count("reduced")
     if not total:
         return "no operation reads a weight"
-    quantized = ""
+    reduced = ""
     if done:
-        share = _percent(reach.quantized_bytes, reach.weight_bytes)
-        quantized = f"{done} of {total} weight operations are quantized, {share} of weight bytes; "
+        share = _percent(reach.reduced_bytes, reach.weight_bytes)
+        reduced = f"{done} of {total} weight operations read fewer bits, {share} of weight bytes; "
         if done == total:
-            return quantized.removesuffix("; ")
+            return reduced.removesuffix("; ")
     text = (
-        f"{quantized}one that sees initializers of the main graph reaches "
+        f"{reduced}one that sees initializers of the main graph reaches "
         f"{reach.count('reached')} of {total} weight operations, "
         f"{_percent(reach.reached_bytes, reach.weight_bytes)} of weight bytes"
     )

@@ -6,8 +6,11 @@ import click
 
 from exporter import __version__
 from exporter.cli.bench_command import bench
+from exporter.cli.evaluate_command import evaluate
 from exporter.cli.export_command import export
 from exporter.cli.inspect_command import inspect
+from exporter.cli.report_command import report
+from exporter.cli.serve_command import serve
 
 __all__ = ["main"]
 
@@ -37,10 +40,12 @@ def main() -> None:
     \b
     albert-export model.pt --dedupe       export a checkpoint
     albert-export inspect model.onnx      see what a file wastes
-    albert-export bench model-onnx        measure the result
+    albert-export evaluate model-onnx     how often it is right on labelled text
+    albert-export bench model-onnx        measure it on the CPU, in Node and in browsers
+    albert-export report results.jsonl    turn measurements into one page
+    albert-export serve model-onnx        try it in a browser, measure it on a phone
     """
 
 
-main.add_command(export)
-main.add_command(bench)
-main.add_command(inspect)
+for command in (export, inspect, evaluate, bench, report, serve):
+    main.add_command(command)

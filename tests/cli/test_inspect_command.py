@@ -60,13 +60,25 @@ def test_a_file_without_waste_says_so(tmp_path: Path) -> None:
 
 
 def test_long_lists_are_cut_to_a_screen_and_whole_in_json(tmp_path: Path) -> None:
-    weights = {f"{side}{n}": matrix(n + 1, n + 1) for n in range(14) for side in "ab"}
+    weights = {f"{side}{n}": matrix(n + 9, n + 9) for n in range(14) for side in "ab"}
     path = tmp_path / "many.onnx"
     ir.save(build("main (float[2] x) => (float[2] y) { y = Neg(x) }", weights), path)
     result = run(path, "--no-transfer")
-    assert "and 4 more groups (120 bytes); --json lists all" in result.stdout
+    rest = 4 * (9**2 + 10**2 + 11**2 + 12**2)
+    assert f"and 4 more groups ({rest:,} bytes); --json lists all" in result.stdout
     (model,) = json.loads(run(path, "--no-transfer", "--json").stdout)["models"]
     assert len(model["copies"]) == 14
+
+
+def test_copies_of_a_few_bytes_are_mentioned_and_not_listed(tmp_path: Path) -> None:
+    weights = {"a": matrix(8, 8), "one": np.arange(2), "other": np.arange(2)}
+    path = tmp_path / "m.onnx"
+    ir.save(build("main (float[2] x) => (float[2] y) { y = Neg(x) }", weights), path)
+    lines = run(path, "--no-transfer").stdout.splitlines()
+    assert lines[0] == "288 bytes stored, each tensor once, but for 16 bytes."
+    assert not any("wasted" in line for line in lines)
+    (model,) = json.loads(run(path, "--no-transfer", "--json").stdout)["models"]
+    assert (model["wasted_bytes"], model["unique_bytes"], len(model["copies"])) == (16, 272, 1)
 
 
 def test_json_is_the_library_s_record_and_the_gate(wasteful: Path) -> None:
@@ -104,6 +116,53 @@ def test_an_artifact_shows_its_variants_side_by_side(artifact: Artifact) -> None
     assert rows["baseline"].rstrip().endswith("not run")
     (loop,) = artifact.manifest["layout"]["loops"]
     assert f"{loop['loop']}: {loop['iterations']} × " in rows["Rolled:"]
+
+
+@pytest.fixture(scope="module")
+def reduced(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An artifact of three precisions with baselines: one weight kept, one not reached."""
+    folder = tmp_path_factory.mktemp("reduced")
+    text = """main (float[batch,64] x, float[64,n] v) => (float[batch,64] y, float[40,n] l)
+        { h = MatMul(x, w) y = MatMul(h, head) l = MatMul(left, v) }"""
+    weights = {"w": matrix(64, 64), "head": matrix(64, 64, 1), "left": matrix(40, 64, 2)}
+    ir.save(build(text, weights), folder / "model.onnx")
+    arguments = ["--precision", "fp32,fp16,int8", "--keep", "head", "--with-baseline"]
+    out = folder / "out"
+    result = CliRunner().invoke(main, [str(folder / "model.onnx"), *arguments, "-o", str(out)])
+    assert result.exit_code == 0, result.output
+    return out
+
+
+def test_precisions_are_shown_with_their_coverage_and_what_they_left(reduced: Path) -> None:
+    lines = run(reduced, "--no-transfer").stdout.splitlines()
+    header = next(line for line in lines if line.startswith("model"))
+    assert "fewer bits" in header and "quantized" not in header
+    rows = {line.split()[0]: line for line in lines if line.strip()}
+    assert "0 of 3, 0.0 %" in rows["fp32"]
+    assert "2 of 3, 61.9 %" in rows["fp16"]
+    assert "1 of 3, 38.1 %" in rows["int8"]
+    assert "1 of 3, 38.1 %" in rows["baseline-int8"]
+    start = lines.index("Weights left as they are:")
+    assert lines[start + 1 : start + 3] == [
+        "  head (16,384 bytes) in fp16, int8: kept: head matches 'head' (asked for)",
+        "  left (10,240 bytes) in int8: the left factor of a MatMul",
+    ]
+    record = json.loads(run(reduced, "--no-transfer", "--json").stdout)
+    int8 = record["models"][2]
+    assert int8["coverage"]["bytes_share"] == pytest.approx(0.380952)
+    assert int8["errors_by_depth"] == []
+
+
+def test_a_table_is_as_wide_as_its_names_need_where_no_terminal_is(reduced: Path) -> None:
+    lines = run(reduced, "--no-transfer").stdout.splitlines()
+    row = next(line for line in lines if line.startswith("baseline-int8 "))
+    assert len(row) > 80 and row.endswith("not run")
+
+
+def test_one_file_of_float16_says_that_it_reads_fewer_bits(reduced: Path) -> None:
+    result = run(reduced / "onnx" / "model_fp16.onnx", "--no-transfer")
+    (line,) = [line for line in result.stdout.splitlines() if line.startswith("Quantizer:")]
+    assert line.startswith("Quantizer: 2 of 3 weight operations read fewer bits, 44.8 % of weight")
 
 
 def test_what_cannot_be_read_is_one_line_and_exit_code_1(tmp_path: Path) -> None:

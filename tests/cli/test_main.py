@@ -82,6 +82,6 @@ def test_a_fault_of_our_own_is_one_line_that_says_where(monkeypatch: pytest.Monk
     result = CliRunner().invoke(main, ["bench", "anywhere"])
     assert result.exit_code == 1
     assert result.stderr.splitlines()[-1].startswith(
-        "Error: a fault of albert-export at exporter/cli/bench_command.py:"
+        "Error: a fault of albert-export at exporter/benchmark/prepare.py:"
     )
     assert result.stderr.rstrip().endswith("TypeError: two lines; please report it")

@@ -1,0 +1,166 @@
+"""``albert-export distill``: train a small encoder with shared layers on a teacher's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from exporter.cli.console import clear_errors, output_console
+
+__all__ = ["distill"]
+
+_OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "precision")
+
+
+@click.command()
+@click.option(
+    "--teacher",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Folder of a Hugging Face BERT classifier of sequences.",
+)
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Texts without labels: one a line, or JSON lines, or CSV with a header; UTF-8.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    required=True,
+    help="Folder of the student, its log, and the snapshot while it is not finished.",
+)
+@click.option("--text-column", default="text", show_default=True, help="Column of the text.")
+@click.option(
+    "--scheme",
+    default="all",
+    show_default=True,
+    help="What layers share: all, attention_only, ffn_only, grouped(N), none.",
+)
+@click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
+@click.option(
+    "--vocab-size", type=click.IntRange(100), default=12_000, show_default=True, help="Pieces."
+)
+@click.option("--embedding-size", type=click.IntRange(1), default=192, show_default=True)
+@click.option("--hidden-size", type=click.IntRange(1), default=384, show_default=True)
+@click.option("--intermediate-size", type=click.IntRange(1), default=768, show_default=True)
+@click.option("--heads", type=click.IntRange(1), default=12, show_default=True)
+@click.option("--max-length", type=click.IntRange(2), default=128, show_default=True)
+@click.option(
+    "--start",
+    type=click.Choice(["teacher", "random"]),
+    default="teacher",
+    show_default=True,
+    help="Average the teacher's layers into the scheme's groups, or begin anew.",
+)
+@click.option("--epochs", type=click.IntRange(1), default=6, show_default=True)
+@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
+@click.option(
+    "--learning-rate", type=click.FloatRange(0, min_open=True), default=1e-3, show_default=True
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16"]),
+    default="fp32",
+    show_default=True,
+    help="Of matrix products in training; bf16 is faster on GPUs and on CPUs with AMX.",
+)
+@click.option(
+    "--time-budget",
+    type=click.FloatRange(0, min_open=True),
+    help="Minutes after which to stop; the same command then goes on.  [until all is done]",
+)
+@clear_errors
+def distill(
+    teacher: Path,
+    data: Path,
+    output: Path,
+    text_column: str,
+    scheme: str,
+    time_budget: float | None,
+    **options: Any,
+) -> None:
+    """Train a small encoder, whose layers share weights, on what a TEACHER says of texts.
+
+    The teacher labels the texts of the data file, and the student learns its probabilities
+    and its sentence embeddings, after every layer: it can be used at any depth. The student
+    is a checkpoint that 'albert-export OUTPUT/model.pt' exports.
+
+    An interrupted run, given the same command again, goes on from its last snapshot.
+    """
+    from exporter.models import SharingScheme
+    from exporter.training.distill import DistillationPlan
+    from exporter.training.loop import Schedule
+    from exporter.training.runs import run_distillation
+    from exporter.training.texts import read_texts
+
+    chosen = {name: options.pop(name) for name in _OF_SCHEDULE}
+    try:
+        sharing = SharingScheme.parse(scheme)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--scheme") from error
+    plan = DistillationPlan(sharing=sharing, schedule=Schedule(**chosen), **options)
+    with _progress_bar() as progress:
+        result = run_distillation(
+            teacher,
+            read_texts(data, text_column),
+            plan,
+            output,
+            time_budget_s=60 * time_budget if time_budget else float("inf"),
+            progress=progress,
+        )
+    console = output_console()
+    shares = ", ".join(f"{depth}: {share:.1%}" for depth, share in enumerate(result.agreement, 1))
+    console.print(
+        f"Same label as the teacher on {result.aside:,} texts set aside, after layer {shares}",
+        markup=False,
+    )
+    if result.step < result.steps:
+        console.print(
+            f"Stopped after {result.step:,} of {result.steps:,} steps; "
+            "the same command goes on from there",
+            markup=False,
+        )
+    console.print(f"Written: {output / 'model.pt'}", markup=False)
+
+
+@contextmanager
+def _progress_bar() -> Iterator[Callable[[str, int, int, str], None]]:
+    """Show a bar on standard error; without a terminal, a line per kind of work."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[remark]}"),
+        TimeRemainingColumn(),
+    )
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task, shown = bar.add_task("", total=None, remark=""), ""
+
+    def show(what: str, done: int, total: int, remark: str) -> None:
+        nonlocal shown
+        if what != shown and not console.is_terminal:
+            console.print(f"{what} …")
+        shown = what
+        bar.update(task, description=what, completed=done, total=total, remark=remark)
+
+    with bar:
+        yield show
