@@ -229,13 +229,13 @@ def verification_cases(inputs: ModelInputs, *, seed: int = 0) -> list[Verificati
         full, half = min(longest, 16), min(longest, 8)
         plan.append(("padded", 3, full, [full, full // 2 + 1, 1]))
         plan.append(("all-padding row", 3, half, [half, half // 2, 0]))
-    for _ in range(3):
+    for number in range(1, 4):
         batch, length = (
             int(rng.integers(1, 5)),
             int(rng.integers(1, min(longest, _RANDOM_LENGTH) + 1)),
         )
         lengths = [int(n) for n in rng.integers(1, length + 1, batch)]
-        plan.append((f"random {batch}x{length}", batch, length, lengths))
+        plan.append((f"random {number}: {batch}x{length}", batch, length, lengths))
     cases = []
     fixed_rows = next((s.shape[0] for s in masks if s.shape and isinstance(s.shape[0], int)), None)
     for index, (name, batch, length, row_lengths) in enumerate(plan):

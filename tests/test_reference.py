@@ -76,7 +76,7 @@ def test_another_schema_and_damage_are_errors_that_name_the_file(
     "array",
     [
         {"dtype": "float32", "shape": [2], "data": "AAAA"},
-        {"dtype": "float32", "shape": [1], "data": "not base64!"},
+        {"dtype": "float32", "shape": [1], "data": "AA!AAAA=="},
         {"dtype": "object", "shape": [1], "data": "AAAAAAAAAAA="},
         {"dtype": "word", "shape": [1], "data": "AAAAAA=="},
     ],

@@ -22,7 +22,7 @@ from exporter.packed_arrays import pack_array, unpack_array
 from exporter.records import Check
 from exporter.reference import check_outputs, read_reference
 
-__all__: list[str] = []
+__all__ = ["main"]
 
 
 class _OpenModel:

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.artifact import Artifact
+from exporter.artifact import Artifact, artifact_names
 from exporter.benchmark import choose_subjects, model_file
-from exporter.artifact import artifact_names
 from exporter.errors import BenchmarkError
 from tests.benchmark.artifacts import make_artifact
 

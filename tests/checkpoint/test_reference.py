@@ -8,8 +8,16 @@ import torch
 
 from exporter.checkpoint import load_checkpoint
 from exporter.checkpoint.digests import hash_files
+from exporter.checkpoint.reference import published_config
 from exporter.inputs import InputSpec
-from exporter.models import SharingScheme, count_parameters, save_checkpoint, save_folder
+from exporter.models import (
+    EncoderConfig,
+    SharingScheme,
+    count_parameters,
+    save_checkpoint,
+    save_folder,
+)
+from exporter.models.config import Head
 from tests.checkpoint.helpers import example, refusal, tiny_reference
 
 
@@ -32,7 +40,7 @@ def test_a_saved_checkpoint_and_a_saved_folder_compute_what_the_model_computes(
             assert loaded.scheme == "grouped(2)"
             assert loaded.source.kind == "reference"
             assert loaded.source.name == name
-            assert loaded.config == model.config.to_dict()
+            assert loaded.config == published_config(model.config)
             assert not loaded.module.training
 
 
@@ -139,3 +147,23 @@ def test_names_alone_choose_among_the_inputs(tmp_path: Path) -> None:
     assert "--input input_ids is missing" in refusal(
         tmp_path / "model.pt", inputs=["attention_mask"]
     )
+
+
+@pytest.mark.parametrize(
+    ("head", "architecture"),
+    [
+        ("none", "AlbertModel"),
+        ("sequence_classification", "AlbertForSequenceClassification"),
+        ("masked_lm", "AlbertForMaskedLM"),
+    ],
+)
+def test_an_artifact_goes_by_the_name_that_transformers_js_knows(
+    head: Head, architecture: str
+) -> None:
+    labels = ("negative", "positive") if head == "sequence_classification" else ()
+    config = EncoderConfig(head=head, labels=labels, num_hidden_layers=5)
+    published = published_config(config)
+    assert published["model_type"] == "albert"
+    assert published["architectures"] == [architecture]
+    assert published["source_model_type"] == "shared_encoder"
+    assert published["num_hidden_layers"] == 5
