@@ -63,6 +63,16 @@ class Artifact:
             record["variant"]: self.folder / record["path"] for record in self.manifest["models"]
         }
 
+    def files_of(self, model: str) -> list[str]:
+        """Return the model file ``model`` and its external data, as the manifest lists them."""
+        data = [name for name in self.manifest["files"] if name.startswith(f"{model}_data")]
+        return [model, *sorted(data)]
+
+    def digest_of(self, model: str) -> str:
+        """Return the hash that stands for the model file ``model`` with its external data."""
+        files = self.manifest["files"]
+        return combined_digest([files[name]["sha256"] for name in self.files_of(model)])
+
     @classmethod
     def load(cls, folder: Path, *, check_hashes: bool = False) -> Artifact:
         """Read an artifact and check that its files are the ones its manifest names.

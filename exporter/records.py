@@ -284,8 +284,10 @@ class Evaluation(_Part, frozen=True, tag_field="kind", tag="evaluation"):
         correct: how many the file labels right.
         majority: share of the most frequent label.
         interval_95: 95 % interval of the accuracy (Wilson's score interval).
+        batch: rows per run, which int8 results depend on a little.
         agreement: share of rows where the label is the one that ``reference`` gives.
-        reference: variant that ``agreement`` compares with.
+        only_reference, only_this: rows that only the one of the two labels right.
+        reference: variant that these compare with.
     """
 
     tool: Text
@@ -299,7 +301,10 @@ class Evaluation(_Part, frozen=True, tag_field="kind", tag="evaluation"):
     correct: Count
     majority: Share
     interval_95: tuple[Share, Share]
+    batch: Positive = 1
     agreement: Share | None = None
+    only_reference: Count | None = None
+    only_this: Count | None = None
     reference: Text | None = None
     command: LongText | None = None
     schema: Literal[2] = 2

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from exporter.accounting import file_bytes
-from exporter.artifact import Artifact, artifact_names, combined_digest
+from exporter.artifact import Artifact, artifact_names
 from exporter.comparisons import BASELINE, is_baseline
 from exporter.errors import BenchmarkError
 from exporter.inputs import ModelInputs
@@ -91,10 +91,9 @@ def model_file(artifact: Artifact, variant: str) -> ModelFile:
     """Describe one file of ``artifact`` for a record; transfer bytes are not known yet."""
     path = artifact.models()[variant]
     name = path.relative_to(artifact.folder).as_posix()
-    hashes = [artifact.manifest["files"][part]["sha256"] for part in _parts(artifact, name)]
     return ModelFile(
         path=name,
-        sha256=combined_digest(hashes),
+        sha256=artifact.digest_of(name),
         file_bytes=file_bytes(path),
     )
 
@@ -107,18 +106,12 @@ def _subject(name: str, artifact: Artifact, variant: str) -> Subject:
         artifact=name,
         variant=variant,
         path=artifact.folder / record["path"],
-        files=tuple(artifact.folder / part for part in _parts(artifact, record["path"])),
+        files=tuple(artifact.folder / part for part in artifact.files_of(record["path"])),
         model=model_file(artifact, variant),
         inputs=artifact.inputs,
         reference=artifact.folder / reference if reference and tolerance is not None else None,
         tolerance=tolerance,
     )
-
-
-def _parts(artifact: Artifact, name: str) -> list[str]:
-    """The model file and its external data, as the manifest lists them."""
-    data = [other for other in artifact.manifest["files"] if other.startswith(f"{name}_data")]
-    return [name, *sorted(data)]
 
 
 def _chosen(present: Sequence[str], variants: Sequence[str], baseline: bool | None) -> list[str]:

@@ -103,6 +103,9 @@ def _print_run(group: Sequence[Summary], console: Console) -> None:
     )
     several = len({s.record.case.artifact for s in group}) > 1
     references = list(dict.fromkeys(name for s in group for name in s.ratios))
+    # A baseline of one's own in each precision would be a column each, nearly all empty: the
+    # report and --json have those ratios.
+    references = [name for name in references if not name.startswith(f"{BASELINE}-")]
     references.sort(key=lambda name: name != BASELINE)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")

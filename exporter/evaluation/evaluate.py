@@ -142,7 +142,7 @@ def evaluate_artifact(
         comparison = None
         if variant != REFERENCE and REFERENCE in labelled:
             comparison = compare_labels(classes, labelled[REFERENCE], truth.classes)
-        record = _record(artifact, variant, examples, truth, classes, comparison, options.command)
+        record = _record(artifact, variant, examples, truth, classes, comparison, options)
         models.append(Evaluated(record, comparison))
     notices = _notices(texts, encoder, labelled, truth)
     return EvaluationReport(tuple(models), truth, tuple(notices))
@@ -219,7 +219,7 @@ def _record(
     truth: Truth,
     classes: np.ndarray,
     comparison: Comparison | None,
-    command: str | None,
+    options: EvaluationOptions,
 ) -> Evaluation:
     model = next(m for m in artifact.manifest["models"] if m["variant"] == variant)
     rows, correct = len(classes), int(np.sum(classes == truth.classes))
@@ -230,7 +230,7 @@ def _record(
         variant=variant,
         model=ModelFile(
             path=model["path"],
-            sha256=artifact.manifest["files"][model["path"]]["sha256"],
+            sha256=artifact.digest_of(model["path"]),
             file_bytes=model["file_bytes"],
         ),
         data=examples.name,
@@ -239,9 +239,12 @@ def _record(
         correct=correct,
         majority=truth.majority,
         interval_95=wilson_interval(correct, rows),
+        batch=options.batch,
         agreement=comparison.agreement if comparison else None,
+        only_reference=comparison.only_reference if comparison else None,
+        only_this=comparison.only_this if comparison else None,
         reference=REFERENCE if comparison else None,
-        command=command,
+        command=options.command,
     )
 
 

@@ -73,6 +73,7 @@ def test_records_say_what_was_evaluated(two: Artifact, data: Path) -> None:
     fp32, int8 = (model.record for model in report.models)
     assert (fp32.agreement, fp32.reference) == (None, None)
     assert (int8.agreement, int8.reference) == (0.6, "fp32")
+    assert (int8.only_reference, int8.only_this, int8.batch) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
