@@ -61,9 +61,11 @@ Target = Literal["cpu", "web", "phone"]
 TARGETS: tuple[Target, ...] = get_args(Target)
 
 INT4_RUNS: Mapping[Target, Int4Run] = MappingProxyType(
-    {"cpu": "int8", "web": "int8", "phone": "float"}
+    {"cpu": "int8", "web": "int8", "phone": "matmul_nbits"}
 )
-"""How ``int4`` runs on each target, from the figures of ``benchmarks/precisions``."""
+"""How ``int4`` runs on each target, from the figures in ``benchmarks/precisions/times.md``:
+``int8`` is the fastest, but while it loads the heap grows to several times the file, which a
+phone's browser may not grant; ``matmul_nbits`` takes an eighth of that, and three times as long."""
 
 TRANSFORMERS_JS_FILES: Mapping[str, str] = MappingProxyType(
     {

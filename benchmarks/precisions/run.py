@@ -19,6 +19,7 @@ from typing import Any
 
 import click
 
+from benchmarks.commands import CommandError, albert_export
 from benchmarks.repair.tools import TOOLS, run_tool
 
 HERE = Path(__file__).parent
@@ -96,13 +97,11 @@ def main(work_dir: Path | None) -> None:
 
 def export(source: Path, target: Path, precisions: str, options: Any = ()) -> dict[str, Any]:
     """Export with the command line; return the manifest."""
-    command = [sys.executable, "-m", "exporter", "export", str(source), "-o", str(target)]
-    command += ["--precision", precisions, "--force", "--json", *options]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(f"{source}: {done.stderr[-2000:]}")
-    manifest: dict[str, Any] = json.loads(done.stdout)
-    return manifest
+    arguments = ("export", source, "-o", target, "--precision", precisions, "--force", *options)
+    try:
+        return albert_export(*arguments).output
+    except CommandError as error:
+        raise SystemExit(f"{source}: {error}") from error
 
 
 def _rows(case: Case, manifest: dict[str, Any]) -> list[dict[str, Any]]:
