@@ -1,6 +1,6 @@
 """Repair ONNX files that other tools made, and say what is left of them.
 
-    python benchmarks/repair/run.py [--work-dir DIR] [--rounds 3]
+    python -m benchmarks.repair.run [--work-dir DIR] [--rounds 3]
 
 Makes each file by the tool that makes it in the field, repairs it with the command line
 in a process of its own, and writes ``results.md`` and ``results.json`` beside this file.
@@ -11,12 +11,10 @@ come out the same on every machine; seconds and memory are this machine's.
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
@@ -25,8 +23,9 @@ from typing import Any
 import click
 import msgspec
 import onnx
-from tools import TOOLS, make_files
 
+from benchmarks.commands import CommandError, albert_export
+from benchmarks.repair.tools import TOOLS, make_files
 from exporter.runtimes.device import describe_python
 
 HERE = Path(__file__).parent
@@ -119,7 +118,7 @@ def main(work_dir: Path | None, rounds: int) -> None:
     record = {
         "device": msgspec.to_builtins(describe_python()),
         "versions": {name: metadata.version(name) for name in VERSIONS},
-        "tools": {tool.name: list(tool.requirements) for tool in TOOLS},
+        "tools": {tool.name: list(tool.environment.requirements) for tool in TOOLS},
         "floor_bytes": floor,
         "rows": [{**asdict(row), "met": row.met} for row in rows],
     }
@@ -132,25 +131,15 @@ def main(work_dir: Path | None, rounds: int) -> None:
 
 def repair(source: Path, target: Path) -> dict[str, Any]:
     """Export ``source`` with the command line; return the manifest and what it took."""
-    command = [sys.executable, "-m", "exporter", str(source), "-o", str(target)]
-    command += ["--force", "--json"]
-    # Not in memory, and the errors apart: what the parent holds counts for the child too.
-    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        start = time.perf_counter()
-        process = subprocess.Popen(command, stdout=output, stderr=errors)
-        _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        errors.seek(0)
-        if process.returncode:
-            raise SystemExit(f"{source.name}: {errors.read().decode()[-2000:]}")
-        manifest = json.loads(output.read())
+    try:
+        done = albert_export("export", source, "-o", target, "--force")
+    except CommandError as error:
+        raise SystemExit(f"{source.name}: {error}") from error
     return {
-        "manifest": manifest,
-        "seconds": seconds,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_bytes": usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+        "manifest": done.output,
+        "seconds": done.seconds,
+        "cpu_seconds": done.cpu_seconds,
+        "peak_bytes": done.peak_bytes,
     }
 
 
@@ -192,16 +181,14 @@ def _row(case: Case, work: Path, measured: list[dict[str, Any]]) -> Row:
 
 
 def _inspect(path: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "exporter", "inspect", str(path), "--json", "--no-transfer"]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
-    record: dict[str, Any] = json.loads(found.stdout)["models"][0]
+    record: dict[str, Any] = albert_export("inspect", path, "--no-transfer").output["models"][0]
     return record
 
 
 def _document(rows: list[Row], floor: int, rounds: int) -> str:
     device = describe_python()
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in VERSIONS)
-    tools = "; ".join(f"{tool.name}: {', '.join(tool.requirements)}" for tool in TOOLS)
+    tools = "; ".join(f"{tool.name}: {', '.join(tool.environment.requirements)}" for tool in TOOLS)
     lines = [
         "# Repair of ONNX files",
         "",
@@ -209,7 +196,7 @@ def _document(rows: list[Row], floor: int, rounds: int) -> str:
         f"{device.cpu}, {device.cores} cores, {device.system}; other work ran beside it, so "
         f"seconds are upper bounds: medians of {rounds} rounds, with the CPU time in brackets.",
         "",
-        "    python benchmarks/repair/run.py",
+        "    python -m benchmarks.repair.run",
         "",
         "| made by | input MB | repaired MB | unique MB | target | copies MB | copies left "
         "| nodes | loops | worst error, own inputs | other inputs |",

@@ -43,15 +43,47 @@ _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "pre
     show_default=True,
     help="What layers share: all, attention_only, ffn_only, grouped(N), none.",
 )
-@click.option("--layers", type=click.IntRange(1), default=6, show_default=True)
+@click.option(
+    "--layers", type=click.IntRange(1), default=6, show_default=True, help="Passes, all in all."
+)
 @click.option(
     "--vocab-size", type=click.IntRange(100), default=12_000, show_default=True, help="Pieces."
 )
-@click.option("--embedding-size", type=click.IntRange(1), default=192, show_default=True)
-@click.option("--hidden-size", type=click.IntRange(1), default=384, show_default=True)
-@click.option("--intermediate-size", type=click.IntRange(1), default=768, show_default=True)
-@click.option("--heads", type=click.IntRange(1), default=12, show_default=True)
-@click.option("--max-length", type=click.IntRange(2), default=128, show_default=True)
+@click.option(
+    "--embedding-size",
+    type=click.IntRange(1),
+    default=192,
+    show_default=True,
+    help="Width of the token table.",
+)
+@click.option(
+    "--hidden-size",
+    type=click.IntRange(1),
+    default=384,
+    show_default=True,
+    help="Width of a layer.",
+)
+@click.option(
+    "--intermediate-size",
+    type=click.IntRange(1),
+    default=768,
+    show_default=True,
+    help="Width of its feed-forward part.",
+)
+@click.option(
+    "--heads",
+    type=click.IntRange(1),
+    default=12,
+    show_default=True,
+    help="Attention heads.",
+)
+@click.option(
+    "--max-length",
+    type=click.IntRange(2),
+    default=128,
+    show_default=True,
+    help="Longest text, in tokens.",
+)
 @click.option(
     "--start",
     type=click.Choice(["teacher", "random"]),

@@ -6,6 +6,7 @@ import click
 
 from exporter import __version__
 from exporter.cli.bench_command import bench
+from exporter.cli.distill_command import distill
 from exporter.cli.evaluate_command import evaluate
 from exporter.cli.export_command import export
 from exporter.cli.inspect_command import inspect
@@ -44,8 +45,9 @@ def main() -> None:
     albert-export bench model-onnx        measure it on the CPU, in Node and in browsers
     albert-export report results.jsonl    turn measurements into one page
     albert-export serve model-onnx        try it in a browser, measure it on a phone
+    albert-export distill --teacher DIR   train a shared student from an unshared teacher
     """
 
 
-for command in (export, inspect, evaluate, bench, report, serve):
+for command in (export, inspect, evaluate, bench, report, serve, distill):
     main.add_command(command)

@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from exporter.passes.match import Match, ReportingPass, Skip
 from exporter.passes.scopes import Names, lineage, owner, parent_graphs
+from exporter.precision import Keep
 
 __all__ = ["PackParallelProductsPass"]
 
@@ -63,6 +64,10 @@ class PackParallelProductsPass(ReportingPass):
     and the last bits may differ.
     """
 
+    def __init__(self, keep: Sequence[Keep] = ()) -> None:
+        super().__init__()
+        self._keep = tuple(keep)
+
     def rewrite(self, model: ir.Model) -> None:
         """Pack in the main graph and the graphs inside it."""
         products, order = _products(model)
@@ -71,7 +76,7 @@ class PackParallelProductsPass(ReportingPass):
         for weight, nodes in products.items():
             if all(crowd[_site(node)] == 1 for node in nodes):
                 continue
-            if reason := _reason_to_skip(weight, nodes):
+            if reason := self._kept(weight, nodes) or _reason_to_skip(weight, nodes):
                 self.skipped.append(Skip(str(weight.name), reason))
             else:
                 parallel[owner(weight), frozenset(map(_site, nodes))].append(weight)
@@ -85,6 +90,13 @@ class PackParallelProductsPass(ReportingPass):
                 self.skipped.append(Skip(str(weights[0].name), reason))
             else:
                 self._pack([(weight, products[weight]) for weight in weights], order, packer)
+
+    def _kept(self, weight: ir.Value, nodes: list[ir.Node]) -> str | None:
+        names = [str(weight.name), *(str(node.name or node.outputs[0].name) for node in nodes)]
+        for keep in self._keep:
+            if any(keep.matches(name) for name in names):
+                return f"kept: its name matches {keep.pattern!r}"
+        return None
 
     def _pack(
         self,

@@ -102,13 +102,22 @@ class QuantizeToInt4Pass(RewriteUsesPass[_Stored]):
 
     def rewrite(self, model: ir.Model) -> None:
         """Check the opset, and store all weights that can be."""
+        self.check_opset(model)
+        super().rewrite(model)
+
+    def check_opset(self, model: ir.Model) -> None:
+        """Refuse a graph whose opset lacks what this form needs.
+
+        Raises:
+            PassError: it does.
+        """
         version = model.graph.opset_imports.get("", 1)
         if self._store.run == "dequantize" and version < _DEQUANTIZE_OPSET:
             raise PassError(
                 f"int4 behind DequantizeLinear needs opset {_DEQUANTIZE_OPSET}, this graph is in "
-                f"opset {version}; export with --opset {_DEQUANTIZE_OPSET} or choose another form"
+                f"opset {version}; export a checkpoint with --opset {_DEQUANTIZE_OPSET}, convert a "
+                "file with onnx.version_converter, or choose another form"
             )
-        super().rewrite(model)
 
     def convert(self, weight: Weight, emitter: Emitter) -> tuple[_Stored, StoredWeight] | str:
         """Quantize one weight."""

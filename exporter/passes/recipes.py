@@ -27,6 +27,7 @@ from exporter.passes.quantize_to_int8 import QuantizeToInt8Pass
 from exporter.passes.remove_identities import RemoveIdentitiesPass
 from exporter.passes.remove_unused import RemoveUnusedPass
 from exporter.passes.store_as_float16 import StoreAsFloat16Pass
+from exporter.passes.store_tables_by_rows import StoreTablesByRowsPass
 from exporter.passes.strip_export_traces import StripExportTracesPass
 from exporter.passes.strip_types import StripTypesPass
 from exporter.passes.use_gemm_for_tied_tables import UseGemmForTiedTablesPass
@@ -117,6 +118,10 @@ def share_recipe() -> tuple[Stage, ...]:
             "one stored form per weight, before equal forms are looked for",
         ),
         Step(
+            StoreTablesByRowsPass(),
+            "a table tied to a product in its usual form, which the passes on tied tables know",
+        ),
+        Step(
             DeduplicateInitializersPass(),
             "exporters store one copy per Parameter object, slimmers one per use",
         ),
@@ -132,11 +137,15 @@ def share_recipe() -> tuple[Stage, ...]:
     return (Stage(steps, rounds=_ROUNDS),)
 
 
-def fuse_recipe() -> tuple[Stage, ...]:
-    """Return the fusions that keep sharing and were measured to gain."""
+def fuse_recipe(keep: Sequence[Keep] = ()) -> tuple[Stage, ...]:
+    """Return the fusions that keep sharing and were measured to gain.
+
+    Args:
+        keep: weights that are to stay as they are, and so by themselves.
+    """
     steps = (
         Step(
-            PackParallelProductsPass(),
+            PackParallelProductsPass(keep),
             "Q, K and V of one input, once equal weights are one; before layers are rolled, "
             "so that it sees every use of them",
         ),

@@ -119,5 +119,6 @@ def _capture_and_lay_out(
         depths=depths,
         elastic=options.elastic_depth,
         fuse=options.fuse,
+        keep=options.kept(),
     )
     return captured, replace(laid_out, records=(*records, *laid_out.records))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from exporter.errors import ArtifactError
 from exporter.inputs import ModelInputs
 from exporter.onnx_files import write_model
 from exporter.passes.blocks.loops import CountedLoop, counted_loops, replace_trip_count
@@ -81,7 +82,13 @@ class DepthProbe:
         names = [_open_count(clone, loop) for loop in _loops(clone)]
         with tempfile.TemporaryDirectory(prefix="albert-export-") as folder:
             path = Path(folder) / "model.onnx"
-            write_model(clone, path)
+            try:
+                write_model(clone, path)
+            except OSError as error:
+                raise ArtifactError(
+                    f"cannot write to {tempfile.gettempdir()}: {error.strerror}; set TMPDIR to a "
+                    "folder with more room"
+                ) from error
             session = CpuSession(path)
             return [
                 session.run(self._feeds | dict(zip(names, self._split(total), strict=True)))

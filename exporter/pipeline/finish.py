@@ -18,7 +18,13 @@ from exporter.onnx_files import write_model
 from exporter.pipeline.baseline import BASELINE_NOTE, check_baseline, unshare
 from exporter.pipeline.depth_errors import DepthProbe
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
-from exporter.pipeline.variants import StoredModel, describe_missed, file_names, store_model
+from exporter.pipeline.variants import (
+    StoredModel,
+    check_opset,
+    describe_missed,
+    file_names,
+    store_model,
+)
 from exporter.pipeline.verifying import DEPTH_INPUT, Verifier
 from exporter.precision import Precision
 from exporter.reference import REFERENCE_NAME, reference_document
@@ -46,6 +52,8 @@ def finish(
     inputs = _graph_inputs(prepared, options)
     precisions = options.chosen_precisions()
     reduced = [precision for precision in precisions if precision.rules]
+    for precision in reduced:
+        check_opset(prepared.model, precision)
     verifier = Verifier(prepared, inputs, keep_answers=bool(reduced))
     with StagedArtifact(destination, replace=options.replace) as staged:
         _add_assets(staged, prepared)
@@ -97,6 +105,7 @@ def _reduced_records(
     """Write and verify the model in each of ``precisions``."""
     if not precisions:
         return
+    progress("running fewer passes, to see how errors grow")
     paths = file_names(options.chosen_precisions(), "onnx")
     probe = DepthProbe(prepared.rolled, prepared.inputs)
     for precision in precisions:

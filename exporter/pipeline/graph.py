@@ -72,6 +72,7 @@ def export_graph(
             contract,
             elastic=options.elastic_depth,
             fuse=options.fuse,
+            keep=options.kept(),
         )
         graph = replace(graph, records=(*stripped, *graph.records))
     prepared = Prepared(

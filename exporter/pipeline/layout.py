@@ -23,6 +23,7 @@ from exporter.passes.remove_unused import RemoveUnusedPass
 from exporter.passes.roll_repeated_blocks import RollRepeatedBlocksPass
 from exporter.passes.set_depth import SetDepthPass
 from exporter.passes.unroll_loops import UnrollLoopsPass
+from exporter.precision import Keep
 
 __all__ = [
     "CAPTURE_PASSES",
@@ -93,6 +94,7 @@ def lay_out(
     depths: Sequence[int] | None = None,
     elastic: bool = False,
     fuse: bool = True,
+    keep: Sequence[Keep] = (),
 ) -> LaidOut:
     """Make weights canonical and shared, roll repeated layers, apply the layout asked for.
 
@@ -104,6 +106,7 @@ def lay_out(
             :data:`CAPTURE_PASSES` through each.
         elastic: make the number of passes an optional input.
         fuse: also run the fusions that keep sharing.
+        keep: weights that no fusion may touch, since they are to stay as they are.
 
     Raises:
         PassError: the contract is broken, or the depth cannot be an input.
@@ -112,7 +115,7 @@ def lay_out(
     roll = RollRepeatedBlocksPass()
     records = list(run_recipe(model, share_recipe(), contract))
     if fuse:
-        records += run_recipe(model, fuse_recipe(), contract)
+        records += run_recipe(model, fuse_recipe(keep), contract)
     records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
     if depths is not None:
         # A layer of two equal halves, say, would show twice as many blocks.

@@ -14,7 +14,7 @@ from exporter.errors import ExportError
 from exporter.inputs import Feeds, ModelInputs
 from exporter.passes.recipes import PassRecord
 from exporter.pipeline.layout import LayoutChoice, LayoutReport
-from exporter.precision import Precision, Target, choose_precisions
+from exporter.precision import Keep, Precision, Target, choose_precisions
 
 __all__ = ["DEFAULT_ATOL", "ExportOptions", "Prepared", "Progress"]
 
@@ -88,6 +88,10 @@ class ExportOptions:
             )
         if "fp32" in self.tolerances:
             raise ExportError("fp32 is held to an absolute difference: use --atol, not --tolerance")
+
+    def kept(self) -> tuple[Keep, ...]:
+        """Return the weights to keep."""
+        return tuple(Keep(pattern) for pattern in self.keep)
 
     def chosen_precisions(self) -> tuple[Precision, ...]:
         """Return what ``precisions`` ask for, with ``keep`` and ``tolerances`` in them.

@@ -11,11 +11,12 @@ import onnx_ir as ir
 
 from exporter.accounting import stored_bytes
 from exporter.errors import PassError
+from exporter.passes.quantize_to_int4 import QuantizeToInt4Pass
 from exporter.passes.recipes import PassRecord, SharingContract, run_recipe, store_recipe
 from exporter.passes.weights.coverage import Coverage, StoredWeight, StoreWeightsPass
 from exporter.precision import TRANSFORMERS_JS_FILES, Keep, Precision
 
-__all__ = ["StoredModel", "file_names", "store_model"]
+__all__ = ["StoredModel", "check_opset", "file_names", "store_model"]
 
 _LISTED = 10
 """How many weights a notice names."""
@@ -70,6 +71,18 @@ class StoredModel:
             }
             for weight in self.weights
         ]
+
+
+def check_opset(model: ir.Model, precision: Precision) -> None:
+    """Refuse, before any work, a precision that the graph's opset cannot express.
+
+    Raises:
+        PassError: it cannot.
+    """
+    for stage in store_recipe(precision):
+        for step in stage.steps:
+            if isinstance(step.transformation, QuantizeToInt4Pass):
+                step.transformation.check_opset(model)
 
 
 def store_model(model: ir.Model, precision: Precision) -> StoredModel:

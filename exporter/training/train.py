@@ -160,8 +160,8 @@ def soft_targets(ratings: Tensor, sharpness: float) -> Tensor:
 
 def hide_tokens(ids: Tensor, share: float) -> Tensor:
     """Replace about ``share`` of the ordinary tokens ``[B, S]`` by mask or unknown, at random."""
-    chosen = (torch.rand(ids.shape) < share) & (ids >= len(SPECIAL_TOKENS))
-    stand_in = torch.where(torch.rand(ids.shape) < 0.5, MASK_ID, UNK_ID)
+    chosen = (torch.rand(ids.shape, device=ids.device) < share) & (ids >= len(SPECIAL_TOKENS))
+    stand_in = torch.where(torch.rand(ids.shape, device=ids.device) < 0.5, MASK_ID, UNK_ID)
     return torch.where(chosen, stand_in, ids)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from exporter.passes.pack_parallel_products import PackParallelProductsPass
 from exporter.passes.roll_repeated_blocks import RollRepeatedBlocksPass
+from exporter.precision import Keep
 from tests.passes.helpers import (
     assert_pass_preserves,
     build,
@@ -61,6 +62,19 @@ def test_three_products_become_one_and_a_split() -> None:
     assert [(match.value, match.saved_bytes) for match in packer.matches] == [("Wq", 0)]
     assert "Wk, Wv into 'Wq_packed', in 1 products" in packer.matches[0].detail
     assert packer.skipped == []
+
+
+@pytest.mark.parametrize("pattern", ["Wk", "k", "W[k]"])
+def test_a_weight_that_is_to_be_kept_stays_apart(pattern: str) -> None:
+    model = build(graph(PRODUCTS), WEIGHTS)
+    after = assert_pass_preserves(lambda: PackParallelProductsPass([Keep(pattern)]), model, X)
+    assert sorted(after.graph.initializers) == ["Wk", "Wq_packed"]
+    assert op_types(after).count("MatMul") == 2
+    packer = PackParallelProductsPass([Keep(pattern)])
+    packer(model)
+    assert [(skip.value, skip.reason) for skip in packer.skipped] == [
+        ("Wk", f"kept: its name matches {pattern!r}")
+    ]
 
 
 def test_biases_are_packed_too_on_either_side_of_the_add() -> None:

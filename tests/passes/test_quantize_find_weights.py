@@ -145,12 +145,66 @@ def test_scales_that_are_looked_up_beside_integers_are_no_weights(
     rows: int, width: int, is_weight: bool
 ) -> None:
     text = f"""
-        agraph (int64[S] i) => (float[S, 32] y, float[S, {width}] s) {{
+        agraph (int64[S] i) => (float[S, {width}, N] y) {{
             q = Gather (numbers, i)
-            y = Cast <to = 1> (q)
+            f = Cast <to = 1> (q)
+            b = Reshape (f, blocks)
             s = Gather (scales, i)
+            u = Unsqueeze (s, last)
+            y = Mul (b, u)
         }}
     """
     numbers = np.zeros((40, 32), np.uint8)
-    model = build(text, {"numbers": numbers, "scales": noise(rows, width)})
+    weights = {
+        "numbers": numbers,
+        "scales": noise(rows, width),
+        "blocks": np.array([-1, width, 32 // width], np.int64),
+        "last": np.array([2], np.int64),
+    }
+    model = build(text, weights)
     assert [weight.name for weight in find_weights(model)] == ["scales"] * is_weight
+
+
+def test_a_table_looked_up_beside_integers_that_it_does_not_scale_is_a_weight() -> None:
+    text = """
+        agraph (int64[S] i) => (float[S, 36] y) {
+            q = Gather (numbers, i)
+            f = Cast <to = 1> (q)
+            e = Gather (table, i)
+            y = Concat <axis = 1> (f, e)
+        }
+    """
+    model = build(text, {"numbers": np.zeros((40, 32), np.uint8), "table": noise(40, 4)})
+    assert [weight.name for weight in find_weights(model)] == ["table"]
+
+
+def test_a_large_matrix_that_no_product_or_lookup_reads_is_told_of() -> None:
+    text = """
+        agraph (int64[1] end) => (float[S, 64] y) {
+            p = Slice (positions, start, end)
+            y = MatMul (p, w)
+        }
+    """
+    start = np.array([0], np.int64)
+    weights = {"positions": noise(32, 64), "w": noise(64, 64), "start": start}
+    quantize = QuantizeToInt8Pass()
+    quantize(build(text, weights))
+    (left,) = quantize.coverage.missed
+    assert (left.value, left.nbytes) == ("positions", 32 * 64 * 4)
+    assert left.reason == "no product or lookup: also used by Slice"
+    assert quantize.coverage.operations_reached == quantize.coverage.operations_total == 1
+    assert quantize.coverage.bytes_share == 64 / 96
+    assert not quantize.coverage.is_full
+
+
+@pytest.mark.parametrize("rows", [12, 3])
+def test_small_matrices_and_vectors_of_each_layer_are_not_told_of(rows: int) -> None:
+    picked = """
+        agraph (int64 layer, float[4, 256] x) => (float[4, 256] y) {
+            b = Gather (biases, layer)
+            y = Add (x, b)
+        }
+    """
+    added = "agraph (float[3, 256] x) => (float[3, 256] y) { y = Add (x, biases) }"
+    model = build(picked if rows == 12 else added, {"biases": noise(rows, 256)})
+    assert find_weights(model) == []

@@ -116,8 +116,9 @@ def find_weights(model: ir.Model) -> list[Weight]:
 
     The main graph, branches and loop bodies are searched, and uses are followed into them.
     ``Identity`` and ``Transpose`` are followed, and so is the choice of one layer's part of a
-    stack inside a loop, which is an obstacle. A tensor that no operation uses as a weight is
-    not listed.
+    stack inside a loop, which is an obstacle. A matrix that no operation uses as a weight is
+    listed too, with what uses it as the reason, from 4 KiB on: so that nobody takes a file for
+    reduced throughout that is not. Vectors of all layers in a stack are no matrix.
     """
     iterations = {
         body.inputs[0]
@@ -131,12 +132,28 @@ def find_weights(model: ir.Model) -> list[Weight]:
     for graph in parents:
         for value in graph.initializers.values():
             weight = _read(value, iterations)
-            if weight is None or not weight.uses:
+            if weight is None:
                 continue
+            if not weight.uses:
+                if not _is_other_matrix(weight):
+                    continue
+                weight.fixed.append(f"no product or lookup: {'; '.join(weight.obstacles)}")
+                weight.obstacles.clear()
             if lineage(graph, parents)[-1] is not model.graph:
                 weight.fixed.append("belongs to a function")
             weights.append(weight)
     return weights
+
+
+_OTHER_MATRIX_BYTES = 4096
+_ONE_ROW = "a single row of it is read"
+
+
+def _is_other_matrix(weight: Weight) -> bool:
+    """Whether a tensor without a product or lookup is large enough to be told of."""
+    used_otherwise = bool(weight.obstacles) and weight.obstacles != [_ONE_ROW]
+    matrix = len(weight.tensor.shape) > 1 and weight.tensor.dtype == ir.DataType.FLOAT
+    return used_otherwise and matrix and weight.tensor.nbytes >= _OTHER_MATRIX_BYTES
 
 
 def _read(value: ir.Value, iterations: set[ir.Value]) -> Weight | None:
@@ -181,7 +198,7 @@ def _follow(
                 weight.obstacles.append("is a stack of layers' weights")
                 _follow(weight, node.outputs[0], (*path, node), transposed, iterations)
             else:
-                weight.obstacles.append("a single row of it is read")
+                weight.obstacles.append(_ONE_ROW)
         elif kind == ("", "Shape"):
             weight.sizes.append(SizeUse(node, transposed, path))
             if node.outputs[0].is_graph_output():
@@ -214,8 +231,11 @@ def _use(
 def _is_scales(weight: Weight, lookup: ir.Node) -> bool:
     """Whether this table holds the scales of small integers looked up by the same indices.
 
-    It then has as many rows, and a number for each 8 bytes of integers at most.
+    It then has as many rows, a number for each 8 bytes of integers at most, and its rows are
+    factors.
     """
+    if not _is_factor(lookup.outputs[0]):
+        return False
     indices = lookup.inputs[1]
     assert indices is not None
     for node in indices.consumers():
@@ -227,6 +247,16 @@ def _is_scales(weight: Weight, lookup: ir.Node) -> bool:
             alike = tensor.shape[0] == weight.tensor.shape[0]
             if alike and 8 * weight.tensor.size <= tensor.size:
                 return True
+    return False
+
+
+def _is_factor(value: ir.Value) -> bool:
+    """Whether ``value``, cast or reshaped, goes into a ``Mul``, as a zero point into a ``Sub``."""
+    for node in value.consumers():
+        if node.op_type in ("Mul", "Sub"):
+            return True
+        if node.op_type in ("Cast", "Reshape", "Unsqueeze") and _is_factor(node.outputs[0]):
+            return True
     return False
 
 

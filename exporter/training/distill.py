@@ -1,0 +1,239 @@
+"""Distillation: a small encoder with shared layers learns what a teacher says of real text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from exporter.errors import CheckpointError
+from exporter.models import EncoderConfig, SharedEncoder, SharingScheme
+from exporter.training.batches import encode
+from exporter.training.convert import from_bert, share_layers, shrink_embedding
+from exporter.training.depths import at_every_depth
+from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
+from exporter.training.teacher import Judgements, Teacher, fingerprint
+from exporter.training.train import hide_tokens
+from exporter.training.vocabulary import kept_rows, trim_tokenizer
+
+__all__ = ["DistillationObjective", "DistillationPlan", "distill", "new_student"]
+
+
+@dataclass(frozen=True)
+class DistillationPlan:
+    """A student's shape and how it learns: with teacher and texts, all that decides it.
+
+    Args:
+        sharing: scheme of the student.
+        layers: depth; with full sharing, passes through the one layer.
+        vocab_size: pieces kept of the teacher's vocabulary.
+        embedding_size: width of the factorized embedding.
+        hidden_size, intermediate_size, heads: of the encoder.
+        max_length: tokens of the longest input.
+        dropout: of embeddings, attention and both halves' outputs.
+        word_dropout: share of the tokens hidden from the student, not from the teacher.
+        start: ``teacher``: embeddings and whatever else has the same shape come from the
+            teacher, layers averaged into the scheme's groups; ``random``: nothing does.
+        temperature: softens both sides' probabilities, so that more than the better
+            label is learned.
+        logit_weight: of the divergence of those probabilities, times temperature².
+        embedding_weight: of 1 - cosine between both sides' sentence embeddings.
+        label_weight: of the cross entropy with people's labels, where a text has them.
+        shallow_phases: ``(until, layers)``: up to this share of the steps only so many
+            layers, which costs less time; where the scheme then leaves a block without
+            use, all layers run instead.
+        schedule: how long and how fast.
+    """
+
+    sharing: SharingScheme = field(default_factory=SharingScheme)
+    layers: int = 6
+    vocab_size: int = 12_000
+    embedding_size: int = 192
+    hidden_size: int = 384
+    intermediate_size: int = 768
+    heads: int = 12
+    max_length: int = 128
+    dropout: float = 0.0
+    word_dropout: float = 0.1
+    start: Literal["teacher", "random"] = "teacher"
+    temperature: float = 2.0
+    logit_weight: float = 1.0
+    embedding_weight: float = 1.0
+    label_weight: float = 0.0
+    shallow_phases: tuple[tuple[float, int], ...] = ((0.5, 2), (0.8, 4))
+    schedule: Schedule = field(
+        default_factory=lambda: Schedule(
+            epochs=6, batch_size=64, learning_rate=1e-3, weight_decay=0.02, precision="bf16"
+        )
+    )
+
+    def layers_at(self, done: float) -> int:
+        """Layers to train with when this share (0 to 1) of the steps is done."""
+        everything = self._blocks(self.layers)
+        for until, layers in self.shallow_phases:
+            if done < until and self._blocks(layers) == everything:
+                return min(layers, self.layers)
+        return self.layers
+
+    def _blocks(self, layers: int) -> set[tuple[str, int]]:
+        used = range(min(layers, self.layers))
+        return {("attention", self.sharing.attention_block(i, self.layers)) for i in used} | {
+            ("ffn", self.sharing.ffn_block(i, self.layers)) for i in used
+        }
+
+
+class DistillationObjective(Objective):
+    """The student, judged after every layer; deeper ones count more.
+
+    Targets: ``logits`` ``[B, labels]`` and ``embedding`` ``[B, width]``, the teacher's;
+    with a ``label_weight``, ``label`` ``[B, labels]``: probabilities, NaN where unknown.
+    """
+
+    def __init__(self, student: SharedEncoder, plan: DistillationPlan, teacher_width: int) -> None:
+        super().__init__()
+        self.student, self._plan = student, plan
+        # Only the loss needs it: a teacher of another width sees the student through it.
+        same = teacher_width == student.config.hidden_size
+        self.bridge = (
+            nn.Identity() if same else nn.Linear(student.config.hidden_size, teacher_width)
+        )
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, targets: Mapping[str, Tensor], done: float
+    ) -> Tensor:
+        """Return the mean over the batch, weighted over depths and kinds of loss."""
+        plan = self._plan
+        ids = hide_tokens(input_ids, plan.word_dropout)
+        logits, embeddings = at_every_depth(self.student, ids, attention_mask, plan.layers_at(done))
+        losses = torch.zeros(len(logits), device=logits.device)
+        logits = logits.float()
+        if plan.logit_weight:
+            wanted = F.log_softmax(targets["logits"] / plan.temperature, dim=-1)
+            given = F.log_softmax(logits / plan.temperature, dim=-1)
+            divergence = (wanted.exp() * (wanted - given)).sum(-1).mean(-1)
+            losses = losses + plan.logit_weight * plan.temperature**2 * divergence
+        if plan.embedding_weight:
+            seen = self.bridge(embeddings).float()
+            cosine = F.cosine_similarity(seen, targets["embedding"].float(), dim=-1)
+            losses = losses + plan.embedding_weight * (1 - cosine).mean(-1)
+        if plan.label_weight:
+            known = ~targets["label"].isnan().any(-1)
+            entropy = -(targets["label"][known] * F.log_softmax(logits[:, known], dim=-1)).sum(-1)
+            losses = losses + plan.label_weight * entropy.sum(-1) / len(known)
+        weights = torch.arange(1.0, len(losses) + 1, device=losses.device)
+        return (losses * weights).sum() / weights.sum()
+
+
+def new_student(
+    teacher: Teacher, texts: Sequence[str], plan: DistillationPlan
+) -> tuple[SharedEncoder, Tokenizer]:
+    """Build the student before any training, and its tokenizer.
+
+    Raises:
+        CheckpointError: the teacher's tokenizer or sizes do not fit the plan.
+    """
+    tokenizer = trim_tokenizer(
+        teacher.tokenizer, texts, vocab_size=plan.vocab_size, max_length=plan.max_length
+    )
+    try:
+        config = EncoderConfig(
+            vocab_size=tokenizer.get_vocab_size(),
+            embedding_size=plan.embedding_size,
+            hidden_size=plan.hidden_size,
+            num_hidden_layers=plan.layers,
+            num_attention_heads=plan.heads,
+            intermediate_size=plan.intermediate_size,
+            max_position_embeddings=plan.max_length,
+            sharing=plan.sharing,
+            head="sequence_classification",
+            labels=teacher.labels,
+            dropout=plan.dropout,
+        )
+    except ValueError as error:
+        raise CheckpointError(f"no such student: {error}") from error
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(plan.schedule.seed)
+        student = SharedEncoder(config)
+        # ALBERT's 0.02 throughout leaves a token's embedding, after the projection, far below
+        # what one layer adds to it: with little data, epochs pass before words tell apart.
+        nn.init.normal_(student.token_embedding.weight, std=0.1)
+        if isinstance(student.embedding_projection, nn.Linear):
+            nn.init.normal_(student.embedding_projection.weight, std=plan.embedding_size**-0.5)
+    if plan.start == "teacher":
+        _take_over(student, teacher, kept_rows(tokenizer, teacher.tokenizer))
+    return student, tokenizer
+
+
+def distill(
+    teacher: Teacher,
+    texts: Sequence[str],
+    judgements: Judgements,
+    plan: DistillationPlan,
+    *,
+    labels: Tensor | None = None,
+    snapshot: Path | None = None,
+    snapshot_interval_s: float = 120,
+    report: Callable[[Step], None] | None = None,
+    time_budget_s: float = math.inf,
+) -> Run[tuple[SharedEncoder, Tokenizer]]:
+    """Train a student on what ``teacher`` says of ``texts``.
+
+    Args:
+        teacher: gives the vocabulary and the start.
+        texts: the transfer set.
+        judgements: the teacher's, of these texts.
+        plan: everything else.
+        labels: probabilities ``[N, labels]``, NaN where unknown; for ``label_weight``.
+        snapshot, snapshot_interval_s, report, time_budget_s: as in
+            :func:`~exporter.training.loop.train`; a step's ``average.student`` is the
+            student.
+
+    Raises:
+        CheckpointError: teacher and plan do not fit, or ``snapshot`` holds another run.
+    """
+    student, tokenizer = new_student(teacher, texts, plan)
+    targets = {"logits": judgements.logits, "embedding": judgements.embeddings}
+    if plan.label_weight:
+        if labels is None:
+            raise CheckpointError("a label weight needs labels")
+        targets["label"] = labels
+    run = train(
+        DistillationObjective(student, plan, teacher.width),
+        Examples(encode(tokenizer, texts), targets),
+        plan.schedule,
+        snapshot=snapshot,
+        snapshot_interval_s=snapshot_interval_s,
+        identity={"plan": plan, "texts": fingerprint(texts), "teacher": _digest(judgements)},
+        report=report,
+        time_budget_s=time_budget_s,
+    )
+    return Run((run.result.student, tokenizer), run.step, run.steps)
+
+
+@torch.no_grad()
+def _take_over(student: SharedEncoder, teacher: Teacher, rows: Sequence[int]) -> None:
+    """Load whatever the teacher, converted, has in the student's shape."""
+    config = student.config
+    source = from_bert(teacher.model, max_length=config.max_position_embeddings)
+    source = share_layers(source, config.sharing, config.num_hidden_layers)
+    if config.hidden_size == source.config.hidden_size:
+        source = shrink_embedding(source, rows, config.embedding_size)
+    own = student.state_dict()
+    found = source.state_dict()
+    same = {
+        name: found[name] for name in own if name in found and found[name].shape == own[name].shape
+    }
+    student.load_state_dict({**own, **same})
+
+
+def _digest(judgements: Judgements) -> str:
+    import hashlib
+
+    return hashlib.sha256(judgements.logits.numpy().tobytes()).hexdigest()[:16]

@@ -1,0 +1,133 @@
+"""The demo model, from archives to a student: encoder, teacher, its answers, distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from exporter.models import SharedEncoder
+from exporter.training.data import load_corpus
+from exporter.training.distill import DistillationPlan, distill
+from exporter.training.loop import Run, Schedule, Step, cpu_threads
+from exporter.training.sentence_encoder import encoder_folder
+from exporter.training.teacher import (
+    FineTuningPlan,
+    Teacher,
+    fine_tune,
+    judge,
+    load_teacher,
+    save_teacher,
+)
+from exporter.training.transfer import read_glosses, transfer_texts
+
+__all__ = ["DemoPlan", "demo_teacher", "distill_demo"]
+
+TEACHER_FOLDER = "teacher"
+_REVIEWS = ("amazonReviewSnippets", "tweets")
+
+Told = Callable[[str, int, int, str], None]
+"""Called with what is going on, how much of it is done, of how much, and a remark."""
+
+
+@dataclass(frozen=True)
+class DemoPlan:
+    """Everything that decides the demo model, besides data, machine and libraries.
+
+    Args:
+        teacher: how the sentence encoder becomes the teacher.
+        student: the student, and how it learns.
+        glosses: how many of WordNet's definitions and examples widen the transfer set.
+    """
+
+    teacher: FineTuningPlan = field(default_factory=FineTuningPlan)
+    student: DistillationPlan = field(
+        default_factory=lambda: DistillationPlan(
+            vocab_size=14_000,
+            schedule=Schedule(
+                epochs=4, batch_size=64, learning_rate=8e-4, weight_decay=0.02, precision="bf16"
+            ),
+        )
+    )
+    glosses: int = 0
+
+
+def demo_teacher(
+    data_dir: Path, work: Path, plan: FineTuningPlan, told: Told = lambda *step: None
+) -> Teacher:
+    """Return the teacher in ``work/teacher``; make it where it is not there yet.
+
+    It learns from sentences that people rated: movie and product reviews, tweet-like texts
+    and single words; newspaper editorials are no reviews, and are left to the student.
+
+    Args:
+        data_dir: where archives are kept.
+        work: holds the teacher, and the snapshot of an unfinished one.
+        plan: how it is trained.
+        told: what is going on.
+
+    Raises:
+        PackageError: an archive cannot be fetched.
+        CheckpointError: ``work`` holds a snapshot of another plan.
+    """
+    folder = work / TEACHER_FOLDER
+    if not (folder / "tokenizer_config.json").is_file():  # the last file that is written
+        corpus = load_corpus(data_dir, others=_REVIEWS)
+        run = fine_tune(
+            encoder_folder(data_dir),
+            corpus.training,
+            plan,
+            snapshot=work / "teacher-snapshot.pt",
+            report=_report("fine-tuning the teacher", told),
+        )
+        save_teacher(run.result, folder)
+        (work / "teacher-snapshot.pt").unlink(missing_ok=True)
+    return load_teacher(folder)
+
+
+def distill_demo(
+    data_dir: Path, work: Path, plan: DemoPlan, told: Told = lambda *step: None
+) -> Run[tuple[SharedEncoder, Tokenizer]]:
+    """Train the demo model; an interrupted call goes on from ``work``.
+
+    Held-out, development and foreign sentences are not in the transfer set, not even
+    without their labels.
+
+    Args:
+        data_dir: where archives are kept.
+        work: holds the teacher, its answers, and the snapshot of an unfinished student.
+        plan: all settings.
+        told: what is going on.
+
+    Raises:
+        PackageError: an archive cannot be fetched.
+        CheckpointError: ``work`` holds the run of another plan.
+    """
+    teacher = demo_teacher(data_dir, work, plan.teacher, told)
+    glosses = read_glosses(data_dir)[: plan.glosses] if plan.glosses else []
+    texts = transfer_texts(load_corpus(data_dir), glosses)
+    with cpu_threads(plan.student.schedule.threads):
+        judgements = judge(
+            teacher,
+            texts,
+            cache=work,
+            precision=plan.student.schedule.precision,
+            progress=lambda done, total: told("asking the teacher", done, total, ""),
+        )
+    return distill(
+        teacher,
+        texts,
+        judgements,
+        plan.student,
+        snapshot=work / "student-snapshot.pt",
+        report=_report("distilling", told),
+    )
+
+
+def _report(what: str, told: Told) -> Callable[[Step], None]:
+    def report(step: Step) -> None:
+        told(what, step.step, step.steps, f"loss {step.loss:.3f}")
+
+    return report

@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from exporter.errors import CheckpointError
+from exporter.models import EncoderConfig, SharedEncoder, save_folder
+from exporter.training.loop import Schedule
+from exporter.training.teacher import (
+    ClassificationObjective,
+    FineTuningPlan,
+    Teacher,
+    fine_tune,
+    judge,
+    load_teacher,
+    save_teacher,
+)
+from tests.training.tiny import bert, sentences, teacher, teacher_folder
+
+SCHEDULE = Schedule(epochs=12, batch_size=16, learning_rate=5e-3, average_decay=0.9, threads=1)
+PLAN = FineTuningPlan(max_length=24, word_dropout=0.0, schedule=SCHEDULE)
+TEXTS = ["This film is lovely.", "boring", "The plot with a scene is superb."]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return teacher_folder(tmp_path_factory.mktemp("teacher"))
+
+
+def encoder(target: Path) -> Path:
+    """Write what a published encoder is: no classifier, another architecture's name."""
+    source = teacher()
+    save_teacher(Teacher(source.model.bert, source.tokenizer), target)
+    return target
+
+
+@pytest.mark.parametrize("target", ["soft", "regression"])
+def test_an_encoder_learns_to_tell_good_from_bad(tmp_path: Path, target: str) -> None:
+    plan = dataclasses.replace(PLAN, target=target)
+    run = fine_tune(encoder(tmp_path), sentences(100), plan)
+    assert run.finished
+    assert run.result.labels == ("negative", "positive")
+    fresh = sentences(40, seed=5)
+    logits = judge(run.result, [s.text for s in fresh]).logits
+    truth = torch.tensor([s.rating > 0 for s in fresh])
+    assert torch.equal(logits[:, 1] > logits[:, 0], truth)
+
+
+@torch.no_grad()
+def test_a_rating_is_a_soft_label_or_the_wanted_margin() -> None:
+    model = bert()
+    ids = torch.tensor([[3, 66, 70, 4], [3, 68, 4, 0]])
+    mask, ratings = (ids > 0).long(), torch.tensor([2.0, -1.0])
+    logits = model(input_ids=ids, attention_mask=mask).logits
+
+    def loss(target: str) -> torch.Tensor:
+        plan = dataclasses.replace(PLAN, target=target, sharpness=0.5)
+        return ClassificationObjective(model, plan, 5)(ids, mask, {"rating": ratings}, 0.0)
+
+    positive = torch.tensor([1 / (1 + math.exp(-1.0)), 1 / (1 + math.exp(0.5))])
+    log = logits.log_softmax(1)
+    soft = -(positive * log[:, 1] + (1 - positive) * log[:, 0]).mean()
+    torch.testing.assert_close(loss("soft"), soft)
+    margins = logits[:, 1] - logits[:, 0]
+    squares = (margins - torch.tensor([1.0, -0.5])).square().mean()
+    torch.testing.assert_close(loss("regression"), squares)
+
+
+def test_the_word_embeddings_stay_and_the_rest_moves(tmp_path: Path) -> None:
+    plan = dataclasses.replace(PLAN, schedule=dataclasses.replace(SCHEDULE, epochs=1))
+    before = bert().bert
+    after = fine_tune(encoder(tmp_path), sentences(30), plan).result.model.base_model
+    assert torch.equal(
+        after.embeddings.word_embeddings.weight, before.embeddings.word_embeddings.weight
+    )
+    query = "encoder.layer.0.attention.self.query.weight"
+    assert not torch.equal(after.state_dict()[query], before.state_dict()[query])
+
+
+def test_a_saved_teacher_says_the_same(folder: Path) -> None:
+    original, loaded = teacher(), load_teacher(folder)
+    a, b = judge(original, TEXTS), judge(loaded, TEXTS)
+    torch.testing.assert_close(a.logits, b.logits, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(a.embeddings, b.embeddings, atol=2e-3, rtol=2e-3)
+    assert loaded.labels == ("negative", "positive")
+    assert loaded.width == 16
+
+
+@torch.no_grad()
+def test_judgements_are_logits_and_mean_embeddings_whatever_the_batch() -> None:
+    source = teacher()
+    judged = judge(source, TEXTS, batch_size=2)
+    for index, text in enumerate(TEXTS):
+        ids = torch.tensor([source.tokenizer.encode(text).ids])
+        alone = source.model(input_ids=ids, output_hidden_states=True)
+        torch.testing.assert_close(judged.logits[index], alone.logits[0], atol=1e-5, rtol=1e-5)
+        mean = alone.hidden_states[-1][0].mean(0)
+        torch.testing.assert_close(judged.embeddings[index], mean.half(), atol=2e-3, rtol=2e-3)
+
+
+def test_bf16_judgements_are_close_and_leave_the_teacher_as_it_was() -> None:
+    source = teacher()
+    exact, quick = judge(source, TEXTS), judge(source, TEXTS, precision="bf16")
+    assert not torch.equal(quick.logits, exact.logits)
+    torch.testing.assert_close(quick.logits, exact.logits, atol=0.03, rtol=0)
+    assert quick.logits.dtype == torch.float32
+    assert next(source.model.parameters()).dtype == torch.float32
+
+
+def test_judgements_are_cached_by_texts_and_weights(tmp_path: Path) -> None:
+    source = teacher()
+    first = judge(source, TEXTS, cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    calls: list[int] = []
+    again = judge(source, TEXTS, cache=tmp_path, progress=lambda done, total: calls.append(done))
+    assert calls == []
+    assert torch.equal(again.logits, first.logits)
+    assert torch.equal(again.embeddings, first.embeddings)
+    judge(source, TEXTS[:2], cache=tmp_path)
+    other = judge(teacher(seed=1), TEXTS, cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 3
+    assert not torch.equal(other.logits, first.logits)
+
+
+def test_what_is_no_teacher_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"config\.json"):
+        load_teacher(tmp_path)
+    with pytest.raises(CheckpointError, match="holds no classifier of sequences"):
+        load_teacher(encoder(tmp_path / "encoder"))
+    bare = teacher_folder(tmp_path / "bare")
+    (bare / "tokenizer.json").unlink()
+    with pytest.raises(CheckpointError, match=r"holds no tokenizer\.json"):
+        load_teacher(bare)
+    damaged = teacher_folder(tmp_path / "damaged")
+    weights = damaged / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match="damaged or truncated"):
+        load_teacher(damaged)
+    config = EncoderConfig(
+        vocab_size=9, embedding_size=4, hidden_size=4, intermediate_size=4, num_attention_heads=1
+    )
+    save_folder(SharedEncoder(config), tmp_path / "reference")
+    with pytest.raises(CheckpointError, match="is no Hugging Face folder"):
+        load_teacher(tmp_path / "reference")
+
+
+def test_weights_that_lack_a_tensor_are_refused_and_never_random(tmp_path: Path) -> None:
+    path = teacher_folder(tmp_path) / "model.safetensors"
+    tensors = load_file(path)
+    del tensors["classifier.weight"]
+    save_file(tensors, path, metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=r"classifier\.weight"):
+        load_teacher(tmp_path)
+
+
+def test_fine_tuning_goes_on_where_the_time_was_used_up(tmp_path: Path) -> None:
+    plan = dataclasses.replace(PLAN, schedule=dataclasses.replace(SCHEDULE, epochs=2))
+    rated = sentences(40)
+    source, snapshot = encoder(tmp_path / "base"), tmp_path / "snapshot.pt"
+    stopped = fine_tune(source, rated, plan, snapshot=snapshot, time_budget_s=0)
+    assert not stopped.finished
+    resumed = fine_tune(source, rated, plan, snapshot=snapshot).result.model
+    whole = fine_tune(source, rated, plan).result.model
+    assert all(
+        torch.equal(a, b) for a, b in zip(resumed.parameters(), whole.parameters(), strict=True)
+    )
