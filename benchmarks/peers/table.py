@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.peers.chains import OURS, PRECISIONS
@@ -186,7 +186,14 @@ def _losses(rows: list[Row]) -> list[str]:
             if row["precision"] == precision and not _is_ours(row) and not row.get("missing")
         ]
         parts = [_better(own, others, *figure) for figure in FIGURES]
-        parts.append(_faster(others))
+        parts.append(_faster(others, "runs faster"))
+        in_browser = [
+            row["browser"] | {"chain": row["chain"]} for row in others if "browser" in row
+        ]
+        parts.append(_faster(in_browser, "runs faster in Chromium"))
+        if "browser" in own:
+            load = ("load_ms", "loads faster in Chromium", 0.95, lambda v: f"{v:.0f} ms")
+            parts.append(_better(own["browser"], in_browser, *load))
         if found := [part for part in parts if part]:
             sentences.append(f"- **{precision}**: {'; '.join(found)}.")
     return sentences or ["In none of the figures above."]
@@ -216,10 +223,15 @@ FIGURES: tuple[tuple[str, str, float, Callable[[float], str]], ...] = (
 
 
 def _better(
-    own: Row, others: list[Row], key: str, words: str, share: float, form: Callable[[float], str]
+    own: Row,
+    others: Sequence[Row],
+    key: str,
+    words: str,
+    share: float,
+    form: Callable[[float], str],
 ) -> str:
     if own.get(key) is None:
-        return ""
+        return ""  # failed, or never measured
     limit = share * own[key]
     # An error near float32's own rounding is no difference.
     if key == "relative_error" and own[key] < 1e-5:
@@ -231,9 +243,9 @@ def _better(
     return f"{words} than ours ({form(own[key])}): {', '.join(named)}" if named else ""
 
 
-def _faster(others: list[Row]) -> str:
+def _faster(others: Iterable[Row], words: str) -> str:
     found = sorted(
         (r["ratio"][0], r["chain"]) for r in others if "ratio" in r and r["ratio"][2] < 1
     )
     named = [f"{chain} at {value:.2f} of our time" for value, chain in found]
-    return f"runs faster: {', '.join(named)}" if named else ""
+    return f"{words}: {', '.join(named)}" if named else ""

@@ -91,13 +91,21 @@ _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "pre
     show_default=True,
     help="Average the teacher's layers into the scheme's groups, or begin anew.",
 )
-@click.option("--epochs", type=click.IntRange(1), default=6, show_default=True)
-@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
 @click.option(
-    "--learning-rate", type=click.FloatRange(0, min_open=True), default=1e-3, show_default=True
+    "--epochs", type=click.IntRange(1), default=6, show_default=True, help="Passes over the texts."
 )
-@click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=2, show_default=True)
+@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Texts.")
+@click.option(
+    "--learning-rate",
+    type=click.FloatRange(0, min_open=True),
+    default=1e-3,
+    show_default=True,
+    help="Highest.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of all chance.")
+@click.option(
+    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Compute threads."
+)
 @click.option(
     "--precision",
     type=click.Choice(["fp32", "bf16"]),

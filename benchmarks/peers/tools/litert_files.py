@@ -1,10 +1,11 @@
 """Make the files of LiteRT.
 
-    python litert_files.py CHECKPOINT TARGET.tflite PRECISION
+    python litert_files.py SOURCE TARGET.tflite PRECISION
 
-Reads a Hugging Face folder; the file takes 1 row of 128 tokens. Runs in an environment of its
-own, where this project is not installed. Prints, as the last line, how many weight operations
-were reached of how many: those that read a constant of 1,000 elements or more.
+Reads a Hugging Face folder, or for int8 and int4 the float32 file; the file takes 1 row of 128
+tokens. Runs in an environment of its own, where this project is not installed. Prints, as the
+last line, how many weight operations were reached of how many: those that read a constant of
+1,000 elements or more.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ ROWS, TOKENS = 1, 128
 
 def main() -> None:
     """Convert or quantize, save, count."""
-    checkpoint, target, precision = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+    source, target, precision = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
     if precision == "fp32":
-        convert(checkpoint, target)
+        convert(source, target)
     else:
-        quantize(target.with_name("fp32.tflite"), target, precision)
+        quantize(source, target, precision)
     reached, total, operators = coverage(target)
     print(json.dumps({"reached": reached, "total": total, "operators": operators}))
 
