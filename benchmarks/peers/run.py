@@ -4,9 +4,9 @@
 
 Installs each tool in an environment of its own, makes each chain's files, and says of each:
 bytes, coverage, parity with PyTorch, load, latency and memory. A tool that fails is a row with
-its error. Writes ``results.json`` and ``results.md`` beside this file; with ``--only`` into the
-work folder instead. Files that are already in the work folder are kept. About 6 GB of disk,
-and an hour for the first run.
+its error. Writes ``results.json`` and ``results.md`` beside this file; with ``--only`` or
+``--no-times`` into the work folder instead. Files that are already in the work folder are
+kept. About 6 GB of disk, and an hour for the first run.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(
         "notices": notices,
         "rows": rows,
     }
-    target = work if only else HERE
+    target = HERE if times and not only else work
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     (target / "results.json").write_text(text, encoding="utf-8")
     (target / "results.md").write_text(document(results), encoding="utf-8")

@@ -1,8 +1,15 @@
-"""From results to Markdown: the tables, and where we lose."""
+"""From results to Markdown: the tables, and where we lose.
+
+    python -m benchmarks.peers.table
+
+Writes ``results.md`` again from ``results.json``.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.peers.chains import OURS, PRECISIONS
@@ -249,3 +256,9 @@ def _faster(others: Iterable[Row], words: str) -> str:
     )
     named = [f"{chain} at {value:.2f} of our time" for value, chain in found]
     return f"{words}: {', '.join(named)}" if named else ""
+
+
+if __name__ == "__main__":
+    here = Path(__file__).parent
+    found = json.loads((here / "results.json").read_text(encoding="utf-8"))
+    (here / "results.md").write_text(document(found), encoding="utf-8")

@@ -230,7 +230,12 @@ def test_another_process_in_another_folder_writes_the_same_bytes(
 
 
 def test_an_interrupt_while_capturing_leaves_nothing(here: Path, checkpoint: Path) -> None:
-    process = start(checkpoint, "-o", "deep/out")
+    # A shell's background job ignores interrupts, and so would its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = start(checkpoint, "-o", "deep/out")
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stderr is not None
     for line in process.stderr:
         if line.startswith("capturing"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import importlib
 import json
 import re
 import signal
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+import exporter
 from exporter.cli.serve_command import serve
 from exporter.server import read_results
 from tests.server.samples import PAGES, RUNTIME, measurement, write_artifact, write_files
@@ -224,6 +226,8 @@ def test_what_cannot_be_served_is_one_clear_line(site: Path) -> None:
 
 
 def test_a_missing_library_names_the_extra(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The package is imported anew; afterwards the first one is in its place again.
+    monkeypatch.setattr(exporter, "server", importlib.import_module("exporter.server"))
     for name in [name for name in sys.modules if name.startswith("exporter.server")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
