@@ -66,23 +66,29 @@ def main(
         print(f"{product.name}: bytes, coverage, parity …", file=sys.stderr)
         found = examine(product, cases, runtimes)
         rows.append(_row(product) | (asdict(found) if found else {"error": product.error}))
-    options = BenchmarkOptions(sessions=sessions, min_runs=min_runs)
-    records, notices = measure(products, runtimes, options) if times else ([], [])
-    _add_times(rows, records)
+    target = HERE if times and not only else work
     results = {
         "created": datetime.now(UTC).strftime("%Y-%m-%d"),
         "device": msgspec.to_builtins(describe_python()),
         "versions": {name: metadata.version(name) for name in VERSIONS},
         "environments": _packages(products, work),
         "sessions": sessions,
-        "notices": notices,
+        "notices": [],
         "rows": rows,
     }
-    target = HERE if times and not only else work
+    _write(results, work)  # what is known without a clock, should measuring be interrupted
+    if times:
+        options = BenchmarkOptions(sessions=sessions, min_runs=min_runs)
+        records, results["notices"] = measure(products, runtimes, options)
+        _add_times(rows, records)
+    _write(results, target)
+    print(document(results))
+
+
+def _write(results: dict[str, Any], target: Path) -> None:
     text = json.dumps(results, indent=1, ensure_ascii=False) + "\n"
     (target / "results.json").write_text(text, encoding="utf-8")
     (target / "results.md").write_text(document(results), encoding="utf-8")
-    print(document(results))
 
 
 def _chosen(only: Sequence[str]) -> list[Chain]:
