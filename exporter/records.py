@@ -23,6 +23,7 @@ __all__ = [
     "Device",
     "Evaluation",
     "Flag",
+    "LayersUsed",
     "Measurement",
     "Memory",
     "ModelFile",
@@ -53,11 +54,13 @@ Flag = Literal[
     "fewer threads",
     "interrupted",
     "likely out of memory",
+    "too slow",
     "too few cores",
     "swapped",
 ]
 """What makes a figure doubtful. ``spread``: the middle half of the samples lies more than
-25 % of the median apart. ``fewer threads``: the runtime used fewer than asked for. ``too few
+25 % of the median apart. ``too slow``: given up, since it took longer than the limit of the
+measurement allows. ``fewer threads``: the runtime used fewer than asked for. ``too few
 cores``: more threads were asked for than cores are usable. ``swapped``: the machine read
 memory back from its swap space meanwhile."""
 
@@ -204,6 +207,23 @@ class Check(_Part, frozen=True):
     tolerance: Annotated[float, msgspec.Meta(ge=0)] | None = None
 
 
+class LayersUsed(_Part, frozen=True):
+    """How many passes through its layer a model made that leaves early.
+
+    Args:
+        setting: the input that says when: ``exit_threshold`` or ``patience``.
+        value: of it.
+        mean, p90: passes, over all rows.
+        of: passes that the model makes at most.
+    """
+
+    setting: Text
+    value: float
+    mean: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    p90: Annotated[float, msgspec.Meta(ge=0, le=1e6)]
+    of: Positive
+
+
 class Measurement(_Part, frozen=True, tag_field="kind", tag="measurement"):
     """One case on one device.
 
@@ -288,6 +308,7 @@ class Evaluation(_Part, frozen=True, tag_field="kind", tag="evaluation"):
         agreement: share of rows where the label is the one that ``reference`` gives.
         only_reference, only_this: rows that only the one of the two labels right.
         reference: variant that these compare with.
+        layers: passes used, where the model left early.
     """
 
     tool: Text
@@ -306,6 +327,7 @@ class Evaluation(_Part, frozen=True, tag_field="kind", tag="evaluation"):
     only_reference: Count | None = None
     only_this: Count | None = None
     reference: Text | None = None
+    layers: LayersUsed | None = None
     command: LongText | None = None
     schema: Literal[2] = 2
 

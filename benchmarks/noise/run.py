@@ -125,6 +125,11 @@ class SlowWorker:
     def __init__(self, worker: Worker) -> None:
         self._worker, self.opened = worker, worker.opened
 
+    @property
+    def was_hidden(self) -> bool:
+        """See :class:`~exporter.runtimes.worker.Worker`."""
+        return self._worker.was_hidden
+
     def run(self) -> float:
         """Run, wait, and return what both took."""
         took_ms = self._worker.run()

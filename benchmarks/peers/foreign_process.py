@@ -3,7 +3,7 @@
     python foreign_process.py openvino|openvino-float32|litert
 
 Runs in that runtime's own environment, with this project's folder on ``PYTHONPATH`` for the
-modules that need numpy alone. Its messages are those of ``exporter.runtimes.cpu_process``.
+modules that need at most numpy. Its messages are those of ``exporter.runtimes.cpu_process``.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 
 from exporter.inputs import Feeds, ModelInputs
 from exporter.packed_arrays import pack_array, unpack_array
+from exporter.runtimes.cores import stay_on_cores
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 OUTPUTS = ("last_hidden_state", "pooler_output")
@@ -94,6 +95,7 @@ class OpenModel:
     """One model in one session, as the first request wants it."""
 
     def __init__(self, kind: str, request: Mapping[str, Any]) -> None:
+        stay_on_cores(request["threads"])
         start = time.perf_counter()
         import_module("ai_edge_litert.interpreter" if kind == "litert" else "openvino")
         runtime_start_ms = _ms_since(start)

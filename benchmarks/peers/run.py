@@ -46,8 +46,8 @@ VERSIONS = ("albert-export", "onnxruntime", "onnx", "onnx-ir", "torch", "transfo
 @click.option("--work-dir", type=click.Path(path_type=Path), help="Where files are made and kept.")
 @click.option("--only", multiple=True, metavar="NAME", help="Part of a chain's name; repeatable.")
 @click.option("--times/--no-times", default=True, help="Whether to measure times and memory.")
-@click.option("--sessions", type=click.IntRange(1), default=5, show_default=True)
-@click.option("--min-runs", type=click.IntRange(2), default=40, show_default=True)
+@click.option("--sessions", type=click.IntRange(1), default=6, show_default=True)
+@click.option("--min-runs", type=click.IntRange(2), default=36, show_default=True)
 def main(
     work_dir: Path | None, only: tuple[str, ...], times: bool, sessions: int, min_runs: int
 ) -> None:

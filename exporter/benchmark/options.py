@@ -23,10 +23,13 @@ class BenchmarkOptions:
         variants: which files of an artifact; empty: all.
         baseline: whether the unshared baselines take part; ``None``: those that are there.
         sessions: fresh processes of each case, one after the other. Two processes of one
-            file differ, so that with one a ratio's interval promises too much.
+            file differ, so that with one a ratio's interval promises too much; an even number
+            opens each case first as often as last.
         min_runs: steady runs of each case, at least, over all sessions.
         min_seconds: and for at least so long, over all sessions and all cases of a run.
         warm_up: runs before the first that counts, at least, in each session.
+        limit_s: longest that one case of a run may take, over all sessions: one that is
+            going to take longer is given up. A quarter of it is for opening it, or one run.
         label: what the records call this device.
         command: the command line that measures the same again, for the records.
     """
@@ -38,10 +41,11 @@ class BenchmarkOptions:
     batches: tuple[int, ...] = (1,)
     variants: tuple[str, ...] = ()
     baseline: bool | None = None
-    sessions: int = 5
-    min_runs: int = 40
+    sessions: int = 6
+    min_runs: int = 42
     min_seconds: float = 5.0
     warm_up: int = 5
+    limit_s: float = 600.0
     label: str | None = None
     command: str | None = None
 
@@ -51,3 +55,5 @@ class BenchmarkOptions:
                 raise BenchmarkError(f"{name} must be 1 or more")
         if min(self.sessions, self.min_runs, self.warm_up) < 1 or self.min_seconds < 0:
             raise BenchmarkError("sessions, runs and warm-up must be 1 or more, seconds 0 or more")
+        if self.limit_s <= 0:
+            raise BenchmarkError("the limit must be more than 0 seconds")

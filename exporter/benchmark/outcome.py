@@ -14,6 +14,7 @@ from exporter import __version__
 from exporter.benchmark.plan import Arm
 from exporter.records import Check, Device, Flag, Measurement, Memory, Status, Times
 from exporter.runtimes.device import usable_cores
+from exporter.runtimes.line_process import NoAnswerError
 from exporter.runtimes.worker import Opened
 
 __all__ = ["Outcome", "Stamp", "is_out_of_memory", "moment"]
@@ -21,8 +22,9 @@ __all__ = ["Outcome", "Stamp", "is_out_of_memory", "moment"]
 _SPREAD = 0.25
 _COARSE = 0.05
 _OUT_OF_MEMORY = re.compile(
-    r"out of memory|bad_alloc|failed to allocate|cannot allocate|allocation failed|"
-    r"memory access out of bounds|(cannot|could not|unable to) (grow|enlarge)|SIGKILL|ENOMEM",
+    r"out of memory|memory (ran|runs) out|bad_alloc|failed to allocate|allocation failed|"
+    r"(cannot|could not) allocate|memory access out of bounds|"
+    r"(cannot|could not|unable to) (grow|enlarge)|SIGKILL|ENOMEM",
     re.IGNORECASE,
 )
 
@@ -54,6 +56,7 @@ class Outcome:
         session_runs: how many of them each session gave.
         error: why it ended; ``None`` while all is well.
         status: what that makes of it.
+        spent_s: seconds that opening it and its runs have taken.
         flags: what was noticed on the way.
     """
 
@@ -64,13 +67,16 @@ class Outcome:
     session_runs: list[int] = field(default_factory=list)
     error: str | None = None
     status: Status = "measured"
+    spent_s: float = 0.0
     flags: set[Flag] = field(default_factory=set)
 
     def fail(self, error: Exception) -> None:
         """Note that the case ended with ``error``; its samples until then are kept."""
         text = " ".join(str(error).split()) or type(error).__name__
         self.error, self.status = text[:2000], "failed"
-        if is_out_of_memory(text):
+        if isinstance(error, NoAnswerError):
+            self.flags.add("too slow")
+        elif is_out_of_memory(text):
             self.flags.add("likely out of memory")
 
     def skip(self, reason: str) -> None:

@@ -2,10 +2,15 @@
 
 All workers of a session are alive together and run A B A B …, so that drift of the
 machine's speed meets all alike, and sample *i* of one was taken next to sample *i* of the
-others. A session starts fresh workers, warms them up until all are steady, and measures; a
-run has several sessions, since two processes of the same file differ (see ``statistics``).
+others. Each run follows one of another case, so that none finds its own data still in the
+processor's caches: in the order A B B A, a case that ran twice in a row was 15 to 20 % faster
+the second time. A session starts fresh workers, warms them up until all are steady, and
+measures; a run has several sessions, since two processes of the same file differ (see
+:mod:`exporter.ratios`), and every other session goes through the cases backwards, so that
+being opened first, or last, favours none.
 
-A worker that fails ends its case, not the run. An interruption keeps the sessions that are
+A worker that fails ends its case, not the run, and so does one that is too slow: what it would
+take is known after its first run. An interruption keeps the sessions that are
 whole, and what there is of the one that is not where that is enough to tell something.
 """
 
@@ -13,8 +18,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
 from exporter.benchmark.launcher import Launcher
@@ -24,6 +29,7 @@ from exporter.benchmark.outcome import Outcome
 from exporter.benchmark.plan import Arm, Run
 from exporter.benchmark.warm_up import MAXIMUM_ROUNDS, is_stable
 from exporter.errors import ExportError
+from exporter.runtimes.line_process import NoAnswerError
 from exporter.runtimes.worker import Task, Worker
 
 __all__ = ["RunProtocol"]
@@ -33,6 +39,11 @@ Tell = Callable[[str, float], None]
 _MOST_SAMPLES = 100_000
 _FEWEST_KEPT = 3
 _SWAPPED_PAGES = 256
+_WARM_UP_S = 20.0
+"""Seconds of a session after which no more than the least warm-up is done: by then what engines
+compile is compiled."""
+_LONGEST_STEP = 0.25
+"""Share of the limit of a case that opening it, or one run, may take."""
 
 
 @dataclass
@@ -96,25 +107,32 @@ class RunProtocol:
 
     def _open(self, index: int, stack: ExitStack) -> list[_Seat]:
         seats = []
-        for outcome in self._alive():
+        for outcome in self._alive()[:: -1 if index % 2 else 1]:
             self._say(index, 0.0, f"loading {outcome.arm.case.variant}")
-            task = _task(outcome.arm, thorough=index == 0)
+            step_s = _LONGEST_STEP * self.options.limit_s
+            task = _task(outcome.arm, thorough=index == 0, timeout_s=step_s)
             try:
-                worker = stack.enter_context(self.launcher.open(outcome.arm.case, task))
+                with _spending(outcome, self.clock):
+                    worker = stack.enter_context(self.launcher.open(outcome.arm.case, task))
             except (ExportError, OSError) as error:
                 outcome.fail(error)
                 continue
             outcome.opened.append(worker.opened)
-            seats.append(_Seat(outcome, worker))
+            seats.append(_Seat(outcome, worker, self.clock))
         return seats
 
     def _warm_up(self, index: int, seats: Sequence[_Seat]) -> None:
         """Run all in turns until each has been steady; the steady ones are kept warm."""
         unsteady = list(seats)
-        for _ in range(max(MAXIMUM_ROUNDS, self.options.warm_up)):
+        start = self.clock()
+        for rounds in range(max(MAXIMUM_ROUNDS, self.options.warm_up)):
+            if rounds >= self.options.warm_up and self.clock() - start > _WARM_UP_S:
+                break
             self._say(index, 0.3, "warming up")
             for seat in seats:
                 seat.run()
+                if index == rounds == 0:
+                    self._check_pace(seat)
             unsteady = [
                 seat
                 for seat in seats
@@ -127,9 +145,31 @@ class RunProtocol:
         for seat in seats:
             seat.samples_ms.clear()
 
+    def _check_pace(self, seat: _Seat) -> None:
+        """Give a case up that would take longer than the limit, by its first run."""
+        if not seat.alive:
+            return
+        options = self.options
+        runs = options.sessions * (options.warm_up + self._wanted)
+        first_s = seat.samples_ms[0] / 1e3
+        total_s = seat.outcome.spent_s + (runs - 1) * first_s
+        if total_s > options.limit_s:
+            seat.give_up(
+                NoAnswerError(
+                    f"given up: a run takes {first_s:,.1f} s, so that this case would take "
+                    f"{total_s:,.0f} s, beyond the limit of {options.limit_s:,.0f} s; to "
+                    "measure it: fewer runs or a higher --limit, and another --out file"
+                )
+            )
+
+    @property
+    def _wanted(self) -> int:
+        """Runs of a session, at least."""
+        return math.ceil(self.options.min_runs / self.options.sessions)
+
     def _take_turns(self, index: int, seats: Sequence[_Seat]) -> None:
         options = self.options
-        wanted = math.ceil(options.min_runs / options.sessions)
+        wanted = self._wanted
         seconds = options.min_seconds / options.sessions
         start = self.clock()
         rounds = 0
@@ -164,6 +204,7 @@ class _Seat:
 
     outcome: Outcome
     worker: Worker
+    clock: Callable[[], float]
     samples_ms: list[float] = field(default_factory=list)
 
     @property
@@ -182,13 +223,30 @@ class _Seat:
         if not self.alive:
             return
         try:
-            act()
+            with _spending(self.outcome, self.clock):
+                act()
         except (ExportError, OSError) as error:
-            self.outcome.fail(error)
-            self.worker.close()  # what it holds must not burden the others
+            self.give_up(error)
+        if self.worker.was_hidden:
+            self.outcome.flags.add("hidden tab")
+
+    def give_up(self, error: Exception) -> None:
+        """End the case with ``error``."""
+        self.outcome.fail(error)
+        self.worker.close()  # what it holds must not burden the others
 
 
-def _task(arm: Arm, *, thorough: bool) -> Task:
+@contextmanager
+def _spending(outcome: Outcome, clock: Callable[[], float]) -> Iterator[None]:
+    """Count the time within as spent on ``outcome``."""
+    start = clock()
+    try:
+        yield
+    finally:
+        outcome.spent_s += clock() - start
+
+
+def _task(arm: Arm, *, thorough: bool, timeout_s: float) -> Task:
     """What a worker opens; the first also checks its outputs and opens the file twice."""
     subject = arm.subject
     return Task(
@@ -199,4 +257,5 @@ def _task(arm: Arm, *, thorough: bool) -> Task:
         reference=subject.reference if thorough else None,
         tolerance=subject.tolerance if thorough else None,
         warm_first=thorough,
+        timeout_s=timeout_s,
     )

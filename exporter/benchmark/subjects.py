@@ -56,8 +56,8 @@ def choose_subjects(
 
     Args:
         artifacts: where they are.
-        variants: which; empty: all. Those of the baselines follow from ``baseline``: the
-            plain one, and those of the precisions that are measured.
+        variants: which; empty: all. Baselines that are to be there are the plain one, and
+            those among ``variants``: where there are none, those of the other ``variants``.
         baseline: ``True``: every artifact must have one; ``False``: none is measured.
         notice: told what an artifact lacks that another one has.
 
@@ -116,7 +116,8 @@ def _subject(name: str, artifact: Artifact, variant: str) -> Subject:
 
 def _chosen(present: Sequence[str], variants: Sequence[str], baseline: bool | None) -> list[str]:
     wanted = [v for v in present if v in variants or not (variants or is_baseline(v))]
-    baselines = {BASELINE, *(f"{BASELINE}-{variant}" for variant in wanted)}
+    named = {variant for variant in variants if is_baseline(variant)}
+    baselines = {BASELINE, *(named or (f"{BASELINE}-{variant}" for variant in wanted))}
     if baseline is False:
         return [variant for variant in wanted if not is_baseline(variant)]
     # Where the artifact has only baselines of other precisions, they are still its models.

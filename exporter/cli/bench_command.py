@@ -71,12 +71,13 @@ _RUNTIMES = CommaList(click.Choice(["cpu", "node", "browser"]), "cpu,node,browse
     "--variant",
     "variants",
     type=_NAMES,
-    help="Which files: fp32, fp16, int8, …  [default: all]",
+    help="Which files: fp32, fp16, int8, …, each with its own baseline, or with those named: "
+    "fp32,int8,baseline.  [default: all]",
 )
 @click.option(
     "--sessions",
     type=click.IntRange(1, 100),
-    default=5,
+    default=6,
     show_default=True,
     help="Fresh processes of each case. Two processes of one file differ by a few percent, "
     "so that with one a ratio's interval promises too much.",
@@ -84,7 +85,7 @@ _RUNTIMES = CommaList(click.Choice(["cpu", "node", "browser"]), "cpu,node,browse
 @click.option(
     "--min-runs",
     type=click.IntRange(2, 100_000),
-    default=40,
+    default=42,
     show_default=True,
     help="Runs of each case, over all sessions.",
 )
@@ -102,6 +103,15 @@ _RUNTIMES = CommaList(click.Choice(["cpu", "node", "browser"]), "cpu,node,browse
     show_default=True,
     help="Runs before the first that counts, at least, in each session; more until three in "
     "a row are within 10 %.",
+)
+@click.option(
+    "--limit",
+    "limit_s",
+    type=FiniteFloat(1),
+    default=600.0,
+    show_default=True,
+    help="Seconds that a case may take in all; one that would take longer is given up, which "
+    "its record says. A quarter of it is for loading, and for one run.",
 )
 @click.option(
     "--transfer/--no-transfer",
@@ -190,6 +200,7 @@ def bench(
 
         page = render_html(records, command=command, manifests=prepared.manifests)
         _replace(report, page)
+        click.echo(f"report: {report}", err=as_json)
     if interrupted:
         ctx.exit(130)
     _judge(records)
@@ -213,16 +224,21 @@ def _collect(measuring: Bench, records: list[Measurement], out: Path | None, *, 
 
 @contextmanager
 def _stop_as_interruption() -> Iterator[None]:
-    """Take SIGTERM like Ctrl-C: no browser is left behind, and no record lost."""
+    """Take SIGTERM, and the terminal's end, like Ctrl-C: no process is left behind, and no
+    record lost."""
 
     def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as nohup asks for
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def command_line(ctx: click.Context) -> str:

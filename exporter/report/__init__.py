@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from exporter.records import Record
-from exporter.report.build import Report, build_report
+from exporter.report.build import Report, Section, build_report
 from exporter.report.document import json_document
 from exporter.report.markdown import markdown_text
 from exporter.report.page import html_page
@@ -17,6 +17,7 @@ __all__ = [
     "Collected",
     "Notice",
     "Report",
+    "Section",
     "build_report",
     "collect",
     "read_source",

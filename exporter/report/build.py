@@ -9,9 +9,11 @@ from typing import Any
 from exporter.errors import BenchmarkError
 from exporter.records import Device, Evaluation, Measurement, Record
 from exporter.report.caveats import Incident, doubts, incidents, incomparable
+from exporter.report.exits import ExitCurve
 from exporter.report.figures import Setting, settings_of, variant_order
 from exporter.report.headline import Headline, headline
 from exporter.report.naming import DeviceNames
+from exporter.report.side_by_side import SideBySide, side_by_side
 from exporter.report.sizes import Described, Model, describe, models_of
 from exporter.report.sources import Notice, unique_records
 from exporter.report.text import clean, joined
@@ -33,7 +35,18 @@ class DeviceLine:
 
 @dataclass(frozen=True)
 class Section:
-    """One artifact's part of the report; evaluations by data file."""
+    """One part of the report: an artifact, or some that are set beside the first of them.
+
+    Args:
+        artifact: its name, or theirs.
+        headline: what to read first.
+        models, settings: files, and what was measured.
+        evaluations: by data file.
+        described: what manifests add.
+        against: what ratios are to.
+        artifacts: several that are set side by side; empty for one.
+        repeated: whether a part with others beside it holds everything of this one.
+    """
 
     artifact: str
     headline: Headline
@@ -41,6 +54,14 @@ class Section:
     settings: tuple[Setting, ...]
     evaluations: tuple[tuple[Evaluation, ...], ...]
     described: tuple[Described, ...]
+    against: str = "unshared fp32"
+    artifacts: tuple[str, ...] = ()
+    repeated: bool = False
+
+    @property
+    def exits(self) -> tuple[ExitCurve, ...]:
+        """The models that were calibrated to leave early."""
+        return tuple(curve for one in self.described for curve in one.exits)
 
 
 @dataclass(frozen=True)
@@ -52,6 +73,7 @@ class Report:
         tool: version of albert-export that made it.
         days: first and last day of the records.
         sections: one per artifact.
+        side_by_side: one per group of artifacts that took turns in the same runs.
         devices: every device.
         incidents, doubts, incomparable, notices: what to know before trusting the figures.
         commands: that made the records, each with the devices it ran on.
@@ -63,6 +85,7 @@ class Report:
     tool: str
     days: tuple[str, ...]
     sections: tuple[Section, ...]
+    side_by_side: tuple[Section, ...]
     devices: tuple[DeviceLine, ...]
     incidents: tuple[Incident, ...]
     doubts: tuple[tuple[str, str], ...]
@@ -71,6 +94,11 @@ class Report:
     commands: tuple[tuple[str, str], ...]
     command: str | None
     records: int
+
+    @property
+    def parts(self) -> tuple[Section, ...]:
+        """The sections that a reader sees, in order; none says what another one says."""
+        return (*self.side_by_side, *(part for part in self.sections if not part.repeated))
 
 
 def build_report(
@@ -111,13 +139,16 @@ def build_report(
     artifacts = dict.fromkeys(
         [model.artifact for model in models] + [clean(e.artifact) for e in evaluations]
     )
+    beside = side_by_side(measurements, models, names)
     return Report(
         title=clean(title) if title else f"{joined([*artifacts])}: measurements",
         tool=__version__,
         days=tuple(sorted({record.created[:10] for record in kept})),
         sections=tuple(
-            _section(artifact, models, settings, evaluations, described) for artifact in artifacts
+            _section(artifact, models, settings, evaluations, described, beside)
+            for artifact in artifacts
         ),
+        side_by_side=tuple(_joint_section(group, described) for group in beside),
         devices=tuple(_device_lines(names)),
         incidents=tuple(incidents(measurements, names)),
         doubts=tuple(doubts(measurements, settings, names)),
@@ -135,6 +166,7 @@ def _section(
     settings: Sequence[Setting],
     evaluations: Sequence[Evaluation],
     described: Sequence[Described],
+    beside: Sequence[SideBySide],
 ) -> Section:
     models = tuple(m for m in models if m.artifact == artifact)
     settings = tuple(s for s in settings if s.workload.artifact == artifact)
@@ -155,6 +187,30 @@ def _section(
         settings=settings,
         evaluations=grouped,
         described=tuple(d for d in described if d.artifact == artifact),
+        repeated=not flat and _is_repeated(models, settings, beside),
+    )
+
+
+def _is_repeated(
+    models: Sequence[Model], settings: Sequence[Setting], beside: Sequence[SideBySide]
+) -> bool:
+    """Whether a single variant, measured beside other artifacts only, is all there is."""
+    joint = {setting.run for group in beside for setting in group.settings}
+    return len({model.variant for model in models}) == 1 and all(
+        setting.run in joint for setting in settings
+    )
+
+
+def _joint_section(group: SideBySide, described: Sequence[Described]) -> Section:
+    return Section(
+        artifact=group.title,
+        headline=group.headline,
+        models=group.models,
+        settings=group.settings,
+        evaluations=(),
+        described=tuple(d for d in described if d.artifact in group.artifacts),
+        against=group.artifacts[0],
+        artifacts=group.artifacts,
     )
 
 

@@ -61,6 +61,18 @@ def _subject(item: Measurement, names: DeviceNames) -> str:
     )
 
 
+def _together(items: Iterable[Measurement], names: DeviceNames) -> Iterable[str]:
+    """Name cases by what they have in common, with their variants."""
+    groups: dict[tuple[str, str], dict[str, None]] = {}
+    for item in items:
+        place = f"{names.name(item.device)}, {where(item.device, item.case)}"
+        rest = f"{Workload.of(item.case)}, {item.created[:10]}"
+        group = groups.setdefault((clean(item.case.artifact), f"on {place}, {rest}"), {})
+        group[variant_name(item.case.variant)] = None
+    for (artifact, place), variants in groups.items():
+        yield f"{artifact} {joined([*variants])} {place}"
+
+
 def doubts(
     measurements: Sequence[Measurement], settings: Sequence[Setting], names: DeviceNames
 ) -> list[tuple[str, str]]:
@@ -74,7 +86,7 @@ def doubts(
         (
             str(flag),
             f"{FLAGS[flag]} ({len(items):,} of {count(len(measurements), 'record')}: "
-            f"{_some(_subject(item, names) for item in items)})",
+            f"{_some(_together(items, names))})",
         )
         for flag, items in groups.items()
     ]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from statistics import median
-from typing import NamedTuple
 
 from exporter.comparisons import is_baseline
-from exporter.ratios import Ratio
 from exporter.records import Evaluation, Measurement
-from exporter.report.drawing import STRIP_HEIGHT, Axis, Chart, Dot, Line, linear_axis, log_axis
-from exporter.report.figures import Comparison, Row, Setting, used_memory
+from exporter.report.drawing import STRIP_HEIGHT, Chart, Dot, Line, linear_axis
+from exporter.report.figures import Row, Setting, used_memory
 from exporter.report.naming import variant_name
 from exporter.report.sizes import Model
-from exporter.report.text import brief, count, milliseconds, ratio, share, size
+from exporter.report.text import brief, milliseconds, ratio, share, size
 
 __all__ = [
     "PHASES",
@@ -22,7 +20,6 @@ __all__ = [
     "latency_chart",
     "load_chart",
     "memory_chart",
-    "ratio_charts",
     "size_chart",
     "unmeasured",
 ]
@@ -47,11 +44,13 @@ PHASES: tuple[tuple[str, str], ...] = (
 
 def unmeasured(record: Measurement) -> str:
     """Say in few words why a case has no figures."""
-    return "out of memory?" if "likely out of memory" in record.flags else record.status
+    if "likely out of memory" in record.flags:
+        return "out of memory?"
+    return "too slow" if "too slow" in record.flags else record.status
 
 
-def _tone(variant: str) -> str:
-    return "unshared" if is_baseline(variant) else "shared"
+def _tone(*, reference: bool) -> str:
+    return "reference" if reference else "model"
 
 
 def size_chart(models: Sequence[Model]) -> Chart:
@@ -59,7 +58,7 @@ def size_chart(models: Sequence[Model]) -> Chart:
     largest = max(model.file.file_bytes for model in models)
     chart = Chart("Bytes of each file, on disk and on the wire.", linear_axis(largest, size))
     for model in models:
-        file, tone = model.file, _tone(model.variant)
+        file, tone = model.file, _tone(reference=model.reference)
         value = size(file.file_bytes)
         if file.brotli_bytes is not None:
             value += f", wire {size(file.brotli_bytes)}"
@@ -88,13 +87,13 @@ def _latency_row(chart: Chart, row: Row) -> None:
         chart.note(name, unmeasured(row.record))
         return
     value = milliseconds(spread.median)
-    comparison = row.against("baseline")
+    comparison = row.main
     if not row.trusted:
         value += " · outputs wrong"
     elif comparison and comparison.time:
         value += f" · {ratio(comparison.time.value)}"
     top = chart.row(name, value, "value" if row.trusted else "worse")
-    middle, tone = top + STRIP_HEIGHT / 2, _tone(row.variant)
+    middle, tone = top + STRIP_HEIGHT / 2, _tone(reference=row.reference)
     samples = row.record.samples_ms
     shown = samples[:: -(-len(samples) // MAX_POINTS)]
     # Beyond the axis lie outliers; clamped to its end they would look like samples there.
@@ -111,77 +110,6 @@ def _latency_row(chart: Chart, row: Row) -> None:
     chart.shapes.append(Line(x, top - 1, x, top + STRIP_HEIGHT + 1, f"{tone} median", title))
 
 
-class _Ratio(NamedTuple):
-    setting: Setting
-    row: Row
-    comparison: Comparison
-    time: Ratio
-
-
-def ratio_charts(settings: Sequence[Setting]) -> list[tuple[str, Chart]]:
-    """Draw each variant's latency ratio to the unshared baseline, a row per setting."""
-    found: dict[str, list[_Ratio]] = {}
-    for setting in settings:
-        for row in setting.rows:
-            comparison = row.against("baseline")
-            if comparison and comparison.time:
-                entry = _Ratio(setting, row, comparison, comparison.time)
-                found.setdefault(row.name, []).append(entry)
-    entries = [entry for rows in found.values() for entry in rows]
-    axis = log_axis([v for entry in entries for v in (entry.time.low, entry.time.high)], ratio)
-    label = _short_labels([entry.setting for entry in entries])
-    return [(name, _ratio_chart(name, rows, axis, label)) for name, rows in found.items()]
-
-
-def _ratio_chart(
-    name: str,
-    entries: Sequence[_Ratio],
-    axis: Axis,
-    label: Callable[[Setting], str],
-) -> Chart:
-    chart = Chart(f"{name} against unshared fp32", axis, marker=1.0)
-    one_device = len({entry.setting.device for entry in entries}) == 1
-    place = ""
-    for entry in entries:
-        setting, comparison, time = entry.setting, entry.comparison, entry.time
-        if setting.title != place:
-            place = setting.title
-            chart.heading(brief(setting.place if one_device else place, HEADING))
-        interval = f" ({time.low:.2f}–{time.high:.2f})" if comparison.interval_known else ""
-        wrong = "" if entry.row.trusted else ", outputs wrong"
-        value = f"{ratio(time.value)}{interval}"
-        style = "worse" if wrong else "value"
-        top = chart.row(label(setting), f"{ratio(time.value)}{wrong}" if wrong else value, style)
-        tone = {"slower": "worse", "faster": "shared"}.get(comparison.verdict, "unshared")
-        title = f"{name} on {setting.title}, {setting.workload}: {value}{wrong}"
-        y, low, high = top + 4, axis.place(time.low), axis.place(time.high)
-        chart.shapes.append(Line(low, y, high, y, f"{tone} interval", title))
-        chart.shapes.append(Dot(axis.place(time.value), y, 3.5, f"{tone} estimate", title))
-    return chart.finish()
-
-
-def _short_labels(settings: Sequence[Setting]) -> Callable[[Setting], str]:
-    """Return how to label settings of one place: only by what varies, and the sequence."""
-    varies = {
-        name: len({getattr(s.workload, name) for s in settings}) > 1
-        for name in ("batch", "threads")
-    }
-    dates = {s.moment[:10] for s in settings}
-
-    def label(setting: Setting) -> str:
-        work = setting.workload
-        parts = [f"sequence {work.sequence}"]
-        if varies["batch"]:
-            parts.insert(0, f"batch {work.batch}")
-        if varies["threads"]:
-            parts.append(count(work.threads, "thread"))
-        if len(dates) > 1 or len(setting.date) > len("2026-01-31"):
-            parts.append(setting.date[5:])
-        return ", ".join(parts)
-
-    return label
-
-
 def load_chart(
     caption: str, groups: Mapping[str, Sequence[Measurement]], absent: Mapping[str, str]
 ) -> Chart:
@@ -189,8 +117,8 @@ def load_chart(
 
     Args:
         caption: device and place.
-        groups: measurements by variant; of several workloads each is a point.
-        absent: why other variants have none.
+        groups: measurements by model; of several workloads each is a point.
+        absent: why other models have none.
     """
 
     def total(item: Measurement) -> float:
@@ -198,21 +126,21 @@ def load_chart(
 
     largest = max(total(m) for items in groups.values() for m in items)
     phases = {
-        variant: [
-            (i, name, median(known))
-            for i, (key, name) in enumerate(PHASES)
+        name: [
+            (i, phase, median(known))
+            for i, (key, phase) in enumerate(PHASES)
             if (known := [v for m in items if (v := getattr(m.times, key)) is not None])
         ]
-        for variant, items in groups.items()
+        for name, items in groups.items()
     }
     longest = max(sum(value for *_, value in parts) for parts in phases.values())
     chart = Chart(f"Loading on {caption}", linear_axis(max(largest, longest), milliseconds))
-    for variant, text in absent.items():
-        chart.note(brief(variant_name(variant), LABEL), text)
-    for variant, items in groups.items():
-        name, end = variant_name(variant), 0.0
-        top = chart.row(brief(name, LABEL), milliseconds(sum(v for *_, v in phases[variant])))
-        for i, phase, value in phases[variant]:
+    for name, text in absent.items():
+        chart.note(brief(name, LABEL), text)
+    for name, items in groups.items():
+        end = 0.0
+        top = chart.row(brief(name, LABEL), milliseconds(sum(v for *_, v in phases[name])))
+        for i, phase, value in phases[name]:
             title = f"{name}, {phase}: {milliseconds(value)}"
             chart.bar(end, end + value, top, 10, f"phase{i}", title)
             end += value
@@ -222,24 +150,28 @@ def load_chart(
 
 
 def memory_chart(
-    caption: str, groups: Mapping[str, Sequence[Measurement]], absent: Mapping[str, str]
+    caption: str,
+    groups: Mapping[str, Sequence[Measurement]],
+    absent: Mapping[str, str],
+    references: Collection[str],
 ) -> Chart:
-    """Draw the memory each variant takes: the largest over the workloads, and each as a point.
+    """Draw the memory each model takes: the largest over the workloads, and each as a point.
 
     Args:
         caption: device and place.
-        groups: measurements by variant; all with a known use of memory.
-        absent: why other variants have none.
+        groups: measurements by model; all with a known use of memory.
+        absent: why other models have none.
+        references: the models that others are compared with.
     """
-    used = {variant: [used_memory(m) or 0 for m in items] for variant, items in groups.items()}
+    used = {name: [used_memory(m) or 0 for m in items] for name, items in groups.items()}
     axis = linear_axis(max(max(values) for values in used.values()), size)
     chart = Chart(caption, axis)
-    for variant, text in absent.items():
-        chart.note(brief(variant_name(variant), LABEL), text)
-    for variant, values in used.items():
-        name = variant_name(variant)
+    for name, text in absent.items():
+        chart.note(brief(name, LABEL), text)
+    for name, values in used.items():
         top = chart.row(brief(name, LABEL), size(max(values)))
-        chart.bar(0, max(values), top, 10, _tone(variant), f"{name}: {max(values):,} bytes")
+        tone = _tone(reference=name in references)
+        chart.bar(0, max(values), top, 10, tone, f"{name}: {max(values):,} bytes")
         if min(values) < 0.99 * max(values):
             chart.points(values, top + 5, "point", 3)
     return chart.finish()
@@ -256,7 +188,8 @@ def accuracy_chart(evaluations: Sequence[Evaluation]) -> tuple[Chart, Chart]:
     rates = Chart("Accuracy, with its 95 % interval", axis, marker=evaluations[0].majority)
     place = rates.axis.place
     for item in evaluations:
-        name, tone = variant_name(item.variant), _tone(item.variant)
+        name = variant_name(item.variant)
+        tone = _tone(reference=is_baseline(item.variant))
         bytes_ = item.model.file_bytes
         top = sizes.row(brief(name, LABEL), size(bytes_))
         sizes.bar(0, bytes_, top, 10, tone, f"{name}: {bytes_:,} bytes")

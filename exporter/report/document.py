@@ -31,6 +31,9 @@ def json_document(report: Report) -> str:
         "days": report.days,
         "records": report.records,
         "artifacts": [_section(section) for section in report.sections],
+        "side_by_side": [
+            {**_section(section), "artifact": section.artifacts} for section in report.side_by_side
+        ],
         "devices": [
             {
                 "number": line.number,

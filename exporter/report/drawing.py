@@ -96,7 +96,7 @@ def log_axis(values: Iterable[float], form: Callable[[float], str]) -> Axis:
     """Return a scale for ratios: 1 is always on it, and twice is as far as half."""
     logs = [math.log2(v) for v in values if v > 0 and math.isfinite(v)]
     low, high = min([*logs, -0.5]) - 0.1, max([*logs, 0.5]) + 0.1
-    every = max(1, math.ceil((high - low) / 6))
+    every = max(1, math.ceil((high - low) / 5))
     first = math.ceil(low / every) * every
     exponents: list[float] = [float(e) for e in range(first, math.floor(high) + 1, every)]
     if high - low < 2.5:

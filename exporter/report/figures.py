@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from exporter.comparisons import is_baseline, opponents
+from exporter.comparisons import BASELINE, is_baseline, opponents
 from exporter.ratios import Ratio, paired_ratio
-from exporter.records import Measurement
+from exporter.records import Case, Measurement
 from exporter.report.naming import (
     DeviceNames,
     Workload,
@@ -24,6 +24,7 @@ __all__ = [
     "Row",
     "Setting",
     "Spread",
+    "joint_name",
     "proportion",
     "settings_of",
     "used_memory",
@@ -68,11 +69,13 @@ class Comparison:
     """One variant in proportion to another one of the same setting; below 1 is better.
 
     Args:
-        against: the other's variant.
+        against: the other's variant; its name, where it is of another artifact.
         time: ratio of the latencies from pairs, with its interval; ``None`` without pairs.
         interval_known: whether ``time.low`` and ``time.high`` were computed.
         session, memory, file: ratios of session creation, memory and file bytes.
         missing: why there is no ``time``.
+        main: whether charts and headlines are about it: the other is the unshared baseline,
+            or of the artifact that others are set beside.
     """
 
     against: str
@@ -82,6 +85,7 @@ class Comparison:
     memory: float | None
     file: float | None
     missing: str | None = None
+    main: bool = False
 
     @property
     def verdict(self) -> str:
@@ -93,12 +97,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Row:
-    """One variant within a setting."""
+    """One variant within a setting; ``reference`` marks what others are compared with."""
 
     name: str
     record: Measurement
     spread: Spread | None
     comparisons: tuple[Comparison, ...] = ()
+    reference: bool = False
 
     @property
     def variant(self) -> str:
@@ -115,9 +120,10 @@ class Row:
         """Whether the outputs were not found to be wrong."""
         return self.measured and self.record.check.status != "failed"
 
-    def against(self, variant: str) -> Comparison | None:
-        """Return the comparison with ``variant``."""
-        return next((c for c in self.comparisons if c.against == variant), None)
+    @property
+    def main(self) -> Comparison | None:
+        """The comparison that charts and headlines are about."""
+        return next((c for c in self.comparisons if c.main), None)
 
 
 @dataclass(frozen=True)
@@ -153,16 +159,29 @@ class Setting:
         return next((r for r in self.rows if r.variant == variant and r.measured), None)
 
 
-def settings_of(measurements: Sequence[Measurement], names: DeviceNames) -> list[Setting]:
+def settings_of(
+    measurements: Sequence[Measurement], names: DeviceNames, *, together: str | None = None
+) -> list[Setting]:
     """Group measurements into settings: by model, device and workload, then by time.
 
     Of several measurements of one case in one run, the last successful one counts: it is
     the one made when an interrupted run was resumed.
+
+    Args:
+        measurements: what was measured.
+        names: of their devices.
+        together: what to call all artifacts that took turns in a run, to set them side by
+            side, each beside the first; ``None``: each artifact has settings of its own.
     """
+
+    def workload(case: Case) -> Workload:
+        own = Workload.of(case)
+        return own if together is None else replace(own, artifact=together)
+
     groups: dict[tuple[object, ...], list[Measurement]] = {}
     for item in measurements:
         device = names.identity(item.device)
-        key = (device, item.case.runtime, item.case.browser, Workload.of(item.case), item.run)
+        key = (device, item.case.runtime, item.case.browser, workload(item.case), item.run)
         groups.setdefault(key, []).append(item)
     settings: list[Setting] = []
     days = Counter((*key[:-1], _first_moment(group)[:10]) for key, group in groups.items())
@@ -170,7 +189,7 @@ def settings_of(measurements: Sequence[Measurement], names: DeviceNames) -> list
     newest = sorted(groups.items(), key=lambda item: _first_moment(item[1]), reverse=True)
     for place, group in newest:
         first = group[0]
-        rows = _rows(group, intervals=budget > 0)
+        rows = (_rows if together is None else _joint_rows)(group, intervals=budget > 0)
         budget -= sum(
             c.time is not None and c.time.sessions < 2 for r in rows for c in r.comparisons
         )
@@ -180,7 +199,7 @@ def settings_of(measurements: Sequence[Measurement], names: DeviceNames) -> list
             device=names.name(first.device),
             number=names.number(first.device),
             place=where(first.device, first.case),
-            workload=Workload.of(first.case),
+            workload=workload(first.case),
             moment=moment,
             date=f"{moment[:10]} {moment[11:16]} UTC" if twice else moment[:10],
             run=clean(first.run),
@@ -207,9 +226,44 @@ def _rows(group: Sequence[Measurement], *, intervals: bool) -> tuple[Row, ...]:
             record=item,
             spread=Spread.of(item.samples_ms) if item.status == "measured" else None,
             comparisons=_comparisons(item, latest, intervals=intervals),
+            reference=is_baseline(item.case.variant),
         )
         for item in ordered
     )
+
+
+def _joint_rows(group: Sequence[Measurement], *, intervals: bool) -> tuple[Row, ...]:
+    """Rows of several artifacts; those after the first are compared with it."""
+    order = list(dict.fromkeys(item.case.artifact for item in group))
+    latest: dict[tuple[str, str], Measurement] = {}
+    for item in sorted(group, key=lambda m: (m.status == "measured", m.created)):
+        if not is_baseline(item.case.variant):
+            latest[item.case.artifact, item.case.variant] = item
+    variants = {variant for _, variant in latest}
+    rows = []
+    for (artifact, variant), item in sorted(
+        latest.items(), key=lambda entry: (variant_order(entry[0][1]), order.index(entry[0][0]))
+    ):
+        comparisons: tuple[Comparison, ...] = ()
+        first = latest.get((order[0], variant))
+        if first is not None and artifact != order[0]:
+            against = joint_name(order[0], variant, variants)
+            comparisons = (_compare(item, first, against, intervals=intervals, main=True),)
+        rows.append(
+            Row(
+                name=joint_name(artifact, variant, variants),
+                record=item,
+                spread=Spread.of(item.samples_ms) if item.status == "measured" else None,
+                comparisons=comparisons,
+                reference=artifact == order[0],
+            )
+        )
+    return tuple(rows)
+
+
+def joint_name(artifact: str, variant: str, variants: Collection[str]) -> str:
+    """Name a file among several artifacts, with its variant where there are several."""
+    return clean(artifact) if len(variants) == 1 else f"{clean(artifact)} {variant_name(variant)}"
 
 
 def variant_order(variant: str) -> tuple[bool, int, str]:
@@ -224,13 +278,15 @@ def _comparisons(
     item: Measurement, others: dict[str, Measurement], *, intervals: bool
 ) -> tuple[Comparison, ...]:
     return tuple(
-        _compare(item, others[name], intervals=intervals)
+        _compare(item, others[name], name, intervals=intervals, main=name == BASELINE)
         for name in opponents(item.case.variant)
         if name in others
     )
 
 
-def _compare(item: Measurement, other: Measurement, *, intervals: bool) -> Comparison:
+def _compare(
+    item: Measurement, other: Measurement, against: str, *, intervals: bool, main: bool
+) -> Comparison:
     time, missing = None, None
     mine, its, sessions = _pairs(item, other)
     failed = next((m for m in (other, item) if m.status != "measured"), None)
@@ -244,13 +300,14 @@ def _compare(item: Measurement, other: Measurement, *, intervals: bool) -> Compa
         value = float(np.exp(np.median(np.log(mine) - np.log(its))))
         time = Ratio(value, value, value, len(mine))
     return Comparison(
-        against=other.case.variant,
+        against=against,
         time=time,
         interval_known=time is not None and (intervals or len(sessions) > 1),
         session=proportion(item.times.session_create, other.times.session_create),
         memory=proportion(used_memory(item), used_memory(other)),
         file=proportion(item.model.file_bytes, other.model.file_bytes),
         missing=missing,
+        main=main,
     )
 
 

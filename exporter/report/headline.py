@@ -15,7 +15,13 @@ from exporter.report.naming import variant_name
 from exporter.report.sizes import Model
 from exporter.report.text import clean, count, joined, milliseconds, ratio, share, size
 
-__all__ = ["Headline", "headline"]
+__all__ = ["Headline", "headline", "verdict_note"]
+
+
+_REASONS = {
+    "likely out of memory": ", likely for lack of memory",
+    "too slow": ": it was too slow",
+}
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ class _Candidate:
         return [
             (setting, comparison, comparison.time)
             for setting, row in self.rows
-            if (comparison := row.against("baseline")) and comparison.time
+            if (comparison := row.main) and comparison.time
         ]
 
     @property
@@ -89,6 +95,8 @@ def headline(
         rule = "the smallest file; there was no baseline to compare times with"
     latency, details = _time_parts(chosen, settings)
     sentence = f"{chosen.model.name}: {_size_part(chosen.model)}, {latency}."
+    if shared := _shared_part(chosen.model, models):
+        details.append(shared)
     if accuracy := _accuracy_part(chosen.model, evaluations):
         details.append(accuracy)
     if compared and not losses:
@@ -126,6 +134,19 @@ def _size_part(model: Model) -> str:
     return f"{part}, {ratio(model.against_baseline)} the unshared fp32 baseline's size"
 
 
+def _shared_part(chosen: Model, models: Sequence[Model]) -> str | None:
+    """Say what of a smaller file is due to sharing, and not to its precision."""
+    whole = next(
+        (m for m in models if m.variant == "fp32" and m.against_baseline is not None), None
+    )
+    if chosen.variant == "fp32" or whole is None or not whole.against_baseline:
+        return None
+    bytes_ = size(whole.file.file_bytes)
+    if whole.against_baseline >= 1:
+        return f"Sharing alone, in fp32, makes nothing smaller: {bytes_}."
+    return f"Sharing alone, in fp32: {bytes_}, {ratio(1 / whole.against_baseline)} smaller."
+
+
 def _time_parts(chosen: _Candidate, settings: Sequence[Setting]) -> tuple[str, list[str]]:
     """Return what the headline says of latency, and what stands below it."""
     compared = chosen.compared
@@ -137,13 +158,12 @@ def _time_parts(chosen: _Candidate, settings: Sequence[Setting]) -> tuple[str, l
     ordered = sorted(compared, key=lambda entry: entry[2].value)
     (best_at, comparison, best), (worst_at, _, worst) = ordered[0], ordered[-1]
     if len(ordered) == 1:
-        words = {"slower": " (slower)", "no clear difference": " (no clear difference)"}
-        verdict = words.get(comparison.verdict, "")
-        text = f"{ratio(best.value)} its latency{verdict} on {best_at.title}"
+        unclear = verdict_note([comparison.verdict])
+        text = f"{ratio(best.value)} its latency{unclear} on {best_at.title}"
         return text, [f"{_sure(best)}{best_at.workload}.", *failed]
     span = dict.fromkeys([ratio(best.value), ratio(worst.value)])
     verdicts = Counter(comparison.verdict for _, comparison, _ in ordered)
-    unclear = " (no clear difference)" if set(verdicts) == {"no clear difference"} else ""
+    unclear = verdict_note([*verdicts])
     text = f"{' to '.join(span)} its latency{unclear} {_places([s for s, *_ in ordered])}"
     return text, [
         f"Best on {_place(best_at, settings)}: {ratio(best.value)}; "
@@ -154,21 +174,27 @@ def _time_parts(chosen: _Candidate, settings: Sequence[Setting]) -> tuple[str, l
     ]
 
 
+def verdict_note(verdicts: Sequence[str]) -> str:
+    """Add to ratios, in brackets, what all of them come to, unless that is ``faster``."""
+    (common, *others) = dict.fromkeys(verdicts)
+    return "" if others or common in ("faster", "not known") else f" ({common})"
+
+
 def _sure(time: Ratio) -> str:
     return f"95 % interval of the ratio {time.low:.2f}–{time.high:.2f}; " if time.pairs else ""
 
 
 def _failed_baselines(settings: Sequence[Setting]) -> list[str]:
     """Say where the baseline itself could not run, which no ratio shows."""
-    found: dict[str, bool] = {}
+    found: dict[str, str] = {}
     for setting in settings:
         for row in setting.rows:
             if row.variant == "baseline" and row.record.status == "failed":
-                found[setting.title] = "likely out of memory" in row.record.flags
+                found[setting.title] = next(
+                    (why for flag, why in _REASONS.items() if flag in row.record.flags), ""
+                )
     return [
-        f"The unshared fp32 baseline did not run on {title}"
-        f"{', likely for lack of memory' if memory else ''}."
-        for title, memory in found.items()
+        f"The unshared fp32 baseline did not run on {title}{why}." for title, why in found.items()
     ]
 
 
@@ -217,6 +243,8 @@ def _losses(models: Sequence[Model], settings: Sequence[Setting]) -> tuple[str, 
             for c in row.comparisons:
                 pair = (row.name, variant_name(c.against))
                 compared[pair] = compared.get(pair, 0) + (c.time is not None)
+                if row.reference:  # how unshared models do is no loss of the shared ones
+                    continue
                 if c.verdict == "slower" and c.time is not None:
                     slower.setdefault(pair, []).append((c.time.value, setting))
                 if c.against == "baseline" and c.memory is not None and c.memory > 1.05:
@@ -237,7 +265,7 @@ def _losses(models: Sequence[Model], settings: Sequence[Setting]) -> tuple[str, 
     found += [
         f"{model.name} is larger than the unshared fp32 baseline: {ratio(model.against_baseline)}"
         for model in models
-        if model.against_baseline is not None and model.against_baseline > 1
+        if model.against_baseline is not None and model.against_baseline > 1 and not model.reference
     ]
     return tuple(found)
 

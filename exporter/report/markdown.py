@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from exporter.report import tables
 from exporter.report.build import Report, Section
+from exporter.report.exit_views import exit_table
 from exporter.report.tables import Table
 from exporter.report.text import NO_BREAK, brief
 
@@ -38,8 +39,8 @@ _Part = Callable[[int], Iterator[str]]
 
 def _parts(report: Report) -> Iterator[_Part]:
     yield _text(f"## {_inline(report.title)}")
-    for section in report.sections:
-        if len(report.sections) > 1:
+    for section in report.parts:
+        if len(report.parts) > 1:
             yield _text("", f"## {_inline(section.artifact)}")
         yield from _section(section)
     yield _table("Devices", tables.device_table(report.devices))
@@ -59,12 +60,14 @@ def _section(section: Section) -> Iterator[_Part]:
     yield _text("", f"**{_inline(section.headline.sentence)}**")
     yield _text("", *(f"{_inline(detail)}  " for detail in section.headline.details))
     yield _list("Where it loses", map(_inline, section.headline.losses))
-    yield _table("Sizes", tables.size_table(section.models))
+    yield _table("Sizes", tables.size_table(section.models, section.against))
     ratios = tables.ratio_table(section.settings)
-    yield _table("Against the unshared baseline (below 1 is better)", ratios)
+    beside = section.artifacts[0] if section.artifacts else "the unshared baseline"
+    yield _table(f"Against {_inline(beside)} (below 1 is better)", ratios)
     yield _table("Latency", tables.latency_table(section.settings))
     yield _table("Loading and memory", tables.load_table(section.settings))
     yield _table("Accuracy", tables.accuracy_table(section.evaluations))
+    yield _table("Leaving early", exit_table(section.exits))
 
 
 def _text(*lines: str) -> _Part:

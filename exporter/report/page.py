@@ -18,12 +18,13 @@ from exporter.report.charts import (
     latency_chart,
     load_chart,
     memory_chart,
-    ratio_charts,
     size_chart,
     unmeasured,
 )
 from exporter.report.drawing import Chart, Dot, Line, Rect
+from exporter.report.exit_views import exit_charts, exit_table
 from exporter.report.figures import Setting, used_memory
+from exporter.report.ratio_charts import ratio_charts
 from exporter.report.tables import Cell, Column, Table
 from exporter.report.text import clean, count
 
@@ -41,7 +42,7 @@ class _SectionView:
     note: str
     size: Chart | None
     size_table: Table
-    ratios: Sequence[tuple[str, Chart]]
+    ratios: Sequence[tuple[str, str, Chart]]
     ratio_table: Table
     latency: Sequence[tuple[Setting, Chart]]
     latency_table: Table
@@ -50,6 +51,8 @@ class _SectionView:
     memory: Sequence[tuple[str, str, Chart]]
     accuracy: Sequence[tuple[str, Chart, Chart]]
     accuracy_table: Table
+    exits: Sequence[tuple[str, Chart, Chart]]
+    exit_table: Table
 
 
 def html_page(report: Report) -> str:
@@ -57,7 +60,7 @@ def html_page(report: Report) -> str:
     template = _environment().get_template("report.html.j2")
     return template.render(
         report=report,
-        sections=[_view(section) for section in report.sections],
+        sections=[_view(section) for section in report.parts],
         devices=tables.device_table(report.devices),
         phases=[name for _, name in PHASES],
         count=count,
@@ -111,7 +114,7 @@ def _view(section: Section) -> _SectionView:
         section=section,
         note=note,
         size=size_chart(section.models) if section.models else None,
-        size_table=tables.size_table(section.models),
+        size_table=tables.size_table(section.models, section.against),
         ratios=ratio_charts(drawn),
         ratio_table=tables.ratio_table(settings),
         latency=[(setting, latency_chart(setting)) for setting in drawn],
@@ -124,23 +127,26 @@ def _view(section: Section) -> _SectionView:
             for group in section.evaluations
         ],
         accuracy_table=tables.accuracy_table(section.evaluations),
+        exits=[(curve.title, *exit_charts(curve)) for curve in section.exits],
+        exit_table=exit_table(section.exits),
     )
 
 
 @dataclass(frozen=True)
 class _Place:
-    """Measurements of one device, place, number of threads and day, by variant."""
+    """Measurements of one device, place, number of threads and day, by model."""
 
     measured: dict[str, list[Measurement]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
+    references: set[str] = field(default_factory=set)
 
     def having(
         self, known: Callable[[Measurement], bool]
     ) -> tuple[dict[str, list[Measurement]], dict[str, str]]:
-        """Return the measurements that ``known`` accepts, and why variants have none."""
-        kept = {v: [m for m in items if known(m)] for v, items in self.measured.items()}
-        kept = {variant: items for variant, items in kept.items() if items}
-        return kept, {v: text for v, text in self.failed.items() if v not in self.measured}
+        """Return the measurements that ``known`` accepts, and why models have none."""
+        kept = {name: [m for m in items if known(m)] for name, items in self.measured.items()}
+        kept = {name: items for name, items in kept.items() if items}
+        return kept, {name: why for name, why in self.failed.items() if name not in self.measured}
 
 
 def _places(settings: Sequence[Setting]) -> dict[str, _Place]:
@@ -149,10 +155,12 @@ def _places(settings: Sequence[Setting]) -> dict[str, _Place]:
         threads = count(setting.workload.threads, "thread")
         place = found.setdefault(f"{setting.title}\n{threads}; {setting.moment[:10]}", _Place())
         for row in setting.rows:
+            if row.reference:
+                place.references.add(row.name)
             if row.measured:
-                place.measured.setdefault(row.variant, []).append(row.record)
+                place.measured.setdefault(row.name, []).append(row.record)
             else:
-                place.failed[row.variant] = unmeasured(row.record)
+                place.failed[row.name] = unmeasured(row.record)
     return found
 
 
@@ -174,5 +182,7 @@ def _memory_charts(settings: Sequence[Setting]) -> list[tuple[str, str, Chart]]:
         if known:
             heap = any(m.memory.wasm_heap is not None for found in known.values() for m in found)
             kind = "WASM heap" if heap else "resident memory added"
-            charts.append((title, f"{kind}, {note}", memory_chart(title, known, absent)))
+            charts.append(
+                (title, f"{kind}, {note}", memory_chart(title, known, absent, items.references))
+            )
     return charts

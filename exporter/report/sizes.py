@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from exporter.comparisons import is_baseline
 from exporter.records import Measurement, ModelFile
+from exporter.report.exits import ExitCurve, read_exits
 from exporter.report.figures import proportion, variant_order
 from exporter.report.naming import variant_name
 from exporter.report.text import clean, share, size
@@ -29,6 +31,7 @@ class Model:
         against_baseline: its file bytes in proportion to the unshared fp32 baseline's.
         ambiguous: whether other content goes by the same artifact and variant.
         coverage: how far its precision reached, in words, from a manifest.
+        reference: whether it is what others are compared with.
     """
 
     artifact: str
@@ -38,6 +41,7 @@ class Model:
     against_baseline: float | None
     ambiguous: bool
     coverage: str | None = None
+    reference: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Described:
         summary: scheme and sizes, in words.
         files: its model files by variant.
         coverage: how far each variant's precision reached, in words.
+        exits: of the models that were calibrated to leave early.
     """
 
     artifact: str
@@ -57,6 +62,7 @@ class Described:
     summary: str
     files: Mapping[str, ModelFile]
     coverage: Mapping[str, str]
+    exits: tuple[ExitCurve, ...] = ()
 
 
 def describe(manifest: Mapping[str, Any], measurements: Iterable[Measurement]) -> Described:
@@ -96,6 +102,7 @@ def describe(manifest: Mapping[str, Any], measurements: Iterable[Measurement]) -
         summary=", ".join(facts),
         files=files,
         coverage=coverage,
+        exits=read_exits(manifest),
     )
 
 
@@ -143,6 +150,7 @@ def models_of(
             against_baseline=base and proportion(files[key].file_bytes, files[base].file_bytes),
             ambiguous=ambiguous,
             coverage=coverage.get(key),
+            reference=is_baseline(variant),
         )
 
     return sorted(map(model, files), key=lambda m: (m.artifact, variant_order(m.variant), m.name))

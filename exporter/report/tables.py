@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exporter.records import Evaluation, Measurement
+from exporter.records import Evaluation, LayersUsed, Measurement
 from exporter.report.build import DeviceLine
 from exporter.report.charts import PHASES
 from exporter.report.figures import Comparison, Row, Setting
 from exporter.report.naming import variant_name
 from exporter.report.sizes import Model
-from exporter.report.text import clean, milliseconds, ratio, share, size
+from exporter.report.text import NO_BREAK, clean, milliseconds, ratio, share, size
 
 __all__ = [
     "Cell",
@@ -68,15 +68,15 @@ class Table:
     groups: tuple[Group, ...]
 
 
-def size_table(models: Sequence[Model]) -> Table:
-    """Tabulate the files of an artifact."""
+def size_table(models: Sequence[Model], against: str = "unshared fp32") -> Table:
+    """Tabulate files, in proportion to what they are compared with."""
     covered = any(model.coverage for model in models)
     columns = (
         Column("name", "file", numeric=False),
         Column("file_bytes", "on disk"),
         Column("gzip_bytes", "gzip"),
         Column("brotli_bytes", "brotli"),
-        Column("against_baseline", "to unshared fp32"),
+        Column("against_baseline", f"to {against}"),
         *([Column("coverage", "precision reaches", numeric=False)] if covered else []),
         Column("sha256", "content", numeric=False),
     )
@@ -240,19 +240,22 @@ def _load_cells(name: str, record: Measurement) -> tuple[Cell, ...]:
 
 def accuracy_table(groups: Sequence[Sequence[Evaluation]]) -> Table:
     """Tabulate evaluations, a group per data file."""
+    leaves_early = any(item.layers for group in groups for item in group)
     columns = (
         Column("name", "variant", numeric=False),
         Column("accuracy", "accuracy"),
         Column("interval", "95 % interval"),
         Column("correct", "right"),
         Column("agreement", "agreement"),
+        *((Column("layers", "layers, mean and p90"),) if leaves_early else ()),
         Column("file_bytes", "on disk"),
         Column("date", "date", numeric=False),
     )
-    return Table("Accuracy next to size", columns, tuple(map(_accuracy_group, groups)))
+    made = tuple(_accuracy_group(group, leaves_early) for group in groups)
+    return Table("Accuracy next to size", columns, made)
 
 
-def _accuracy_group(items: Sequence[Evaluation]) -> Group:
+def _accuracy_group(items: Sequence[Evaluation], leaves_early: bool) -> Group:
     first = items[0]
     heading = (
         f"{clean(first.data)} #{first.data_sha256[:6]}: {first.rows:,} rows, "
@@ -271,11 +274,18 @@ def _accuracy_group(items: Sequence[Evaluation]) -> Group:
                 Cell(f"{low * 100:.1f}–{high * 100:.1f} %"),
                 Cell(f"{item.correct:,}", item.correct),
                 Cell(agreement, item.agreement),
+                *((_layers(item.layers),) if leaves_early else ()),
                 _bytes(item.model.file_bytes),
                 Cell(item.created[:10]),
             )
         )
     return Group(heading, tuple(rows))
+
+
+def _layers(used: LayersUsed | None) -> Cell:
+    if used is None:
+        return Cell("all")
+    return Cell(f"{used.mean:.2f}, {used.p90:g} of {used.of}", used.mean)
 
 
 def device_table(lines: Sequence[DeviceLine]) -> Table:
@@ -287,10 +297,10 @@ def device_table(lines: Sequence[DeviceLine]) -> Table:
         Column("cores", "cores (usable)"),
         Column("memory_bytes", "memory"),
         Column("system", "system", numeric=False),
-        Column("cross_origin_isolated", "isolated", numeric=False),
-        Column("timer_resolution_ms", "clock step"),
         Column("days", "measured", numeric=False),
         Column("records", "records"),
+        Column("timer_resolution_ms", "clock step"),
+        Column("cross_origin_isolated", "isolated", numeric=False),
         Column("user_agent", "user agent", numeric=False),
     )
     return Table("Devices", columns, (Group("", tuple(map(_device_cells, lines))),))
@@ -311,12 +321,21 @@ def _device_cells(line: DeviceLine) -> tuple[Cell, ...]:
         Cell(cores, device.cores),
         Cell(_memory(device.memory_bytes), device.memory_bytes),
         Cell(clean(device.system), style="wrap"),
-        Cell(isolated),
-        Cell("–" if line.timer_ms is None else f"{line.timer_ms:.3g} ms", line.timer_ms),
         Cell(", ".join(line.days), style="wrap"),
         Cell(f"{line.records:,}", line.records),
+        Cell(_clock_step(line.timer_ms), line.timer_ms),
+        Cell(isolated),
         Cell(clean(device.user_agent) if device.user_agent else "–", style="wrap"),
     )
+
+
+def _clock_step(step_ms: float | None) -> str:
+    """Return ``1 ns``, ``5 µs`` or ``1 ms``."""
+    if step_ms is None:
+        return "–"
+    units = (("ms", 1.0), ("µs", 1e3), ("ns", 1e6))
+    unit, scale = next((u for u in units if step_ms * u[1] >= 0.9995), units[-1])
+    return f"{step_ms * scale:.3g}{NO_BREAK}{unit}"
 
 
 def _memory(value: int | None) -> str:

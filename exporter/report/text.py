@@ -30,6 +30,7 @@ FLAGS: dict[Flag, str] = {
     "fewer threads": "the runtime used fewer threads than asked for",
     "interrupted": "measuring was interrupted; the samples up to then are kept",
     "likely out of memory": "the process or page ended as it does when memory runs out",
+    "too slow": "it would have taken longer than the limit of the measurement allows",
     "too few cores": "more threads were asked for than cores are usable",
     "swapped": "the machine read memory back from its swap space meanwhile",
 }

@@ -52,6 +52,7 @@ class BrowserWorker(MessageWorker):
             "reference": "../../reference.json" if task.reference else None,
             "tolerance": task.tolerance,
             "warmFirst": task.warm_first,
+            "maximumHeapBytes": task.heap_bytes,
         }
         super().__init__(
             task,

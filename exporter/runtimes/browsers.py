@@ -75,7 +75,8 @@ class Browser:
     """An installed browser.
 
     Args:
-        name: ``chromium``, ``chrome`` or ``firefox``.
+        name: ``chromium``, ``chrome`` or ``firefox``: what records call it, those of the pages
+            too.
         path: the program.
         version: as it says itself.
     """

@@ -21,6 +21,7 @@ from exporter.inputs import Feeds, ModelInputs
 from exporter.packed_arrays import pack_array, unpack_array
 from exporter.records import Check
 from exporter.reference import check_outputs, read_reference
+from exporter.runtimes.cores import stay_on_cores
 
 __all__ = ["main"]
 
@@ -29,6 +30,7 @@ class _OpenModel:
     """One model in one session."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
+        stay_on_cores(request["threads"])
         start = time.perf_counter()
         import onnxruntime
 

@@ -14,7 +14,11 @@ from typing import Any
 
 from exporter.errors import BenchmarkError
 
-__all__ = ["LineProcess", "ending"]
+__all__ = ["LineProcess", "NoAnswerError", "ending"]
+
+
+class NoAnswerError(BenchmarkError):
+    """A worker that took longer than it may, and was ended."""
 
 
 class LineProcess:
@@ -38,6 +42,9 @@ class LineProcess:
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
                 text=True,
+                # A terminal sends Ctrl-C to its whole group: a worker that died of it would
+                # look like one that failed. It is this program that ends its workers.
+                start_new_session=True,
             )
         except OSError as error:
             self._errors.close()
@@ -58,13 +65,14 @@ class LineProcess:
         """Return the next message.
 
         Raises:
-            BenchmarkError: the process ended, or said nothing for so long.
+            NoAnswerError: it said nothing for so long.
+            BenchmarkError: the process ended, or said something else than a message.
         """
         try:
             line = self._lines.get(timeout=timeout_s)
         except queue.Empty:
             self._process.kill()
-            raise BenchmarkError(
+            raise NoAnswerError(
                 f"no answer within {timeout_s:g} s; the process was ended"
             ) from None
         if line is None:

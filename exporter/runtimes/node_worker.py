@@ -46,6 +46,7 @@ class NodeWorker(MessageWorker):
             "reference": str(task.reference.absolute()) if task.reference else None,
             "tolerance": task.tolerance,
             "warmFirst": task.warm_first,
+            "maximumHeapBytes": task.heap_bytes,
         }
         command = [str(node), str(web_folder() / "measure" / "node.mjs")]
         super().__init__(

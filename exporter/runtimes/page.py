@@ -26,7 +26,8 @@ from aiohttp import WSMsgType, web
 
 from exporter.errors import BenchmarkError
 from exporter.runtimes.browsers import Browser, start_command
-from exporter.runtimes.line_process import ending
+from exporter.runtimes.content_types import content_type
+from exporter.runtimes.line_process import NoAnswerError, ending
 
 __all__ = ["Page"]
 
@@ -37,14 +38,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     # A profile is used once: what it keeps on disk costs time and serves nobody.
     "Cache-Control": "no-store",
-}
-_CONTENT_TYPES = {
-    ".css": "text/css",
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".json": "application/json",
-    ".mjs": "text/javascript",
-    ".wasm": "application/wasm",
 }
 # Ends all processes of the browser when standard input closes: as well where this process dies
 # and cannot end them itself.
@@ -107,7 +100,8 @@ class Page:
         """Return the next message.
 
         Raises:
-            BenchmarkError: the browser or its page ended, or said nothing for so long.
+            NoAnswerError: it said nothing for so long.
+            BenchmarkError: the browser or its page ended.
         """
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
@@ -124,7 +118,7 @@ class Page:
                 )
             return message
         self._end_browser()
-        raise BenchmarkError(
+        raise NoAnswerError(
             f"no answer from {self._browser.name} within {timeout_s:g} s; it was ended"
         )
 
@@ -175,8 +169,7 @@ class Page:
         path = self._files.get(request.match_info["path"])
         if path is None or not path.is_file():
             raise web.HTTPNotFound(headers=_HEADERS)
-        kind = _CONTENT_TYPES.get(path.suffix, "application/octet-stream")
-        return web.FileResponse(path, headers={**_HEADERS, "Content-Type": kind})
+        return web.FileResponse(path, headers={**_HEADERS, "Content-Type": content_type(path.name)})
 
     async def _talk(self, request: web.Request) -> web.StreamResponse:
         if self._socket is not None:  # one page, which speaks first

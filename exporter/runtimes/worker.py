@@ -26,6 +26,7 @@ from exporter.inputs import Feeds, ModelInputs
 from exporter.packed_arrays import pack_array, unpack_array
 from exporter.records import Check, Device, Memory, Times
 from exporter.runtimes.device import usable_cores
+from exporter.runtimes.line_process import NoAnswerError
 
 __all__ = ["Channel", "MessageWorker", "Opened", "Task", "Worker", "external_data"]
 
@@ -47,7 +48,8 @@ class Task:
         reference: ``reference.json`` of the artifact, where the outputs are to be checked.
         tolerance: largest relative error against it.
         warm_first: whether to open a second session.
-        timeout_s: longest wait for one answer; after it the worker is given up.
+        heap_bytes: most that a WebAssembly heap may claim; ``None``: as the runtime asks.
+        timeout_s: longest that opening it, or one run, may take; then the worker is ended.
     """
 
     path: Path
@@ -57,6 +59,7 @@ class Task:
     reference: Path | None = None
     tolerance: float | None = None
     warm_first: bool = True
+    heap_bytes: int | None = None
     timeout_s: float = 300.0
 
     def feeds(self) -> Feeds:
@@ -93,9 +96,15 @@ class Opened:
 
 
 class Worker(Protocol):
-    """One open model. All methods raise BenchmarkError where the worker died or hangs."""
+    """One open model. All methods raise BenchmarkError where the worker died or hangs.
+
+    Attributes:
+        opened: what opening told.
+        was_hidden: whether its page was ever out of sight, where browsers slow pages down.
+    """
 
     opened: Opened
+    was_hidden: bool
 
     def run(self) -> float:
         """Run the model once; return milliseconds."""
@@ -129,7 +138,8 @@ class Channel(Protocol):
         """Return the next message.
 
         Raises:
-            BenchmarkError: the worker ended, or said nothing for so long.
+            NoAnswerError: the worker said nothing for so long, and was ended.
+            BenchmarkError: the worker ended.
         """
 
     def close(self) -> None:
@@ -155,6 +165,7 @@ class MessageWorker:
     ) -> None:
         self._task = task
         self._step = "start"
+        self.was_hidden = False
         start = time.perf_counter()
         self._channel = connect()
         try:
@@ -179,10 +190,15 @@ class MessageWorker:
 
     def outputs(self, feeds: Feeds | None = None) -> dict[str, np.ndarray]:
         """Run once, on other inputs where given; return the named outputs."""
+        return self.compute(feeds)[1]
+
+    def compute(self, feeds: Feeds | None = None) -> tuple[float, dict[str, np.ndarray]]:
+        """Run once, on other inputs where given; return milliseconds and the named outputs."""
         packed = {name: pack_array(array) for name, array in (feeds or {}).items()}
         request = {"type": "compute", **({"feeds": packed} if packed else {})}
-        outputs = self._ask(request, "computed")["outputs"]
-        return {name: unpack_array(value) for name, value in outputs.items()}
+        computed = self._ask(request, "computed")
+        outputs = {name: unpack_array(value) for name, value in computed["outputs"].items()}
+        return float(computed["ms"]), outputs
 
     def memory(self) -> Memory:
         """Memory now."""
@@ -210,11 +226,18 @@ class MessageWorker:
 
     def _receive(self, kind: str, timeout_s: float | None = None) -> dict[str, Any]:
         """Return the next message of ``kind``; what it says on the way is remembered."""
+        limit_s = timeout_s or self._task.timeout_s
+        end = time.monotonic() + limit_s
         while True:
             try:
-                message = self._channel.receive(timeout_s or self._task.timeout_s)
+                message = self._channel.receive(max(0.0, end - time.monotonic()))
+            except NoAnswerError as error:
+                raise NoAnswerError(
+                    f"{self._task.path} ({self._step}): not done after {limit_s:g} s; it was ended"
+                ) from error
             except BenchmarkError as error:
                 raise BenchmarkError(f"{self._task.path} ({self._step}): {error}") from error
+            self.was_hidden |= message.get("hidden") is True
             if message.get("type") == "error":
                 raise BenchmarkError(f"{self._task.path} ({self._step}): {message['message']}")
             if message.get("type") == kind:

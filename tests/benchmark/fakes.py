@@ -63,11 +63,13 @@ class Script:
         times_ms: of its runs, repeated for ever; an exception in it is raised, once.
         opening: what opening raises.
         opened: what opening tells, beyond the usual.
+        was_hidden: whether the page is out of sight.
     """
 
     times_ms: Sequence[float | BaseException] = (10.0,)
     opening: BaseException | None = None
     opened: dict[str, Any] = field(default_factory=dict)
+    was_hidden: bool = False
 
     def runs(self) -> Iterator[float | BaseException]:
         """The runs of one worker."""
@@ -88,6 +90,7 @@ class FakeWorker:
             "device": DEVICE,
         }
         self.opened = Opened(**(usual | script.opened))
+        self.was_hidden = script.was_hidden
         self.closed = False
 
     def run(self) -> float:

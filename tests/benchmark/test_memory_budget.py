@@ -38,6 +38,11 @@ def test_what_does_not_fit_is_measured_in_groups_each_with_its_baseline() -> Non
         ["fp32", "int8", "baseline"],
         ["int4", "baseline"],
     ]
+    # as well where the baseline comes first: it is in no group alone
+    assert groups(1050, "baseline", "fp32", "int8", "int4") == [
+        ["baseline", "fp32", "int8"],
+        ["baseline", "int4"],
+    ]
     fitted = fit_run(run_of("fp32", "int8", "int4", "baseline"), 1050, need)
     assert "measured in 2 groups" in fitted.notices[0]
 

@@ -33,6 +33,15 @@ def test_all_workers_are_open_before_any_runs_and_take_turns() -> None:
     assert launcher.log[-2:] == [("close", "baseline"), ("close", "fp32")]
 
 
+def test_every_other_session_goes_through_the_cases_backwards() -> None:
+    launcher = FakeLauncher()
+    measured(launcher, "fp32", "int8", sessions=2, min_runs=6)
+    there, back = ["fp32", "int8"], ["int8", "fp32"]
+    assert [name for what, name in launcher.log if what == "open"] == there + back
+    runs = [name for what, name in launcher.log if what == "run"]
+    assert runs == there * 8 + back * 8
+
+
 def test_each_session_starts_fresh_workers_and_the_samples_tell_them_apart() -> None:
     launcher = FakeLauncher({"fp32": [Script((1.0,)), Script((2.0,)), Script((3.0,))]})
     record = measured(launcher, "fp32", sessions=3, min_runs=6)["fp32"]

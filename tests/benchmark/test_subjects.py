@@ -26,6 +26,7 @@ def made(tmp_path: Path) -> Artifact:
         (("int8",), None, ["int8", "baseline", "baseline-int8"]),
         (("int4", "fp32"), False, ["fp32", "int4"]),
         (("baseline-int8",), None, ["baseline", "baseline-int8"]),
+        (("int8", "int4", "baseline"), True, ["int8", "int4", "baseline"]),
     ],
 )
 def test_variants_bring_their_baselines_along(

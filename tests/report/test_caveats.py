@@ -45,6 +45,16 @@ def test_flags_become_words_with_their_number_and_place() -> None:
     assert "(1 of 5\xa0records: demo int4 on Laptop" in text
 
 
+def test_doubts_of_one_place_are_said_together() -> None:
+    found = report(
+        *(measurement(variant, flags=("spread",)) for variant in ("fp32", "int8", "baseline")),
+        measurement("int4", device=PHONE, flags=("spread",)),
+    )
+    text = dict(found.doubts)["spread"].replace("\xa0", " ")
+    assert "demo fp32, int8 and unshared fp32 on Laptop, onnxruntime 1.27.0, batch 1" in text
+    assert text.count("batch 1") == 2
+
+
 def test_what_is_an_incident_already_is_no_doubt_as_well() -> None:
     wrong = Check(status="failed", relative_error=0.4, tolerance=0.05)
     found = report(

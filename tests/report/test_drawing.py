@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.report.charts import latency_chart, load_chart, ratio_charts
+from exporter.report.charts import latency_chart, load_chart
 from exporter.report.drawing import Chart, Dot, Line, Rect, linear_axis, log_axis
 from exporter.report.figures import settings_of
 from exporter.report.naming import DeviceNames
+from exporter.report.ratio_charts import ratio_charts
 from exporter.report.text import milliseconds, ratio, size
-from tests.report.making import measurement, trio
+from tests.report.making import PHONE, measurement, trio
 
 
 @given(st.floats(1e-6, 1e12))
@@ -57,8 +58,8 @@ def test_a_latency_row_draws_its_box_whiskers_median_and_samples() -> None:
     place = chart.axis.place
     assert (box.x, box.x + box.width) == pytest.approx((place(15), place(25)))
     lines = {s.style: s for s in chart.shapes if isinstance(s, Line) and s.style != "grid"}
-    assert (lines["shared"].x1, lines["shared"].x2) == pytest.approx((place(12), place(28)))
-    assert lines["shared median"].x1 == pytest.approx(place(20))
+    assert (lines["model"].x1, lines["model"].x2) == pytest.approx((place(12), place(28)))
+    assert lines["model median"].x1 == pytest.approx(place(20))
     assert [s.x for s in chart.shapes if isinstance(s, Dot)] == pytest.approx(
         [place(v) for v in samples]
     )
@@ -84,13 +85,44 @@ def test_phases_of_loading_follow_each_other() -> None:
     assert chart.summary == ["fp32: 79.0\xa0ms"]
 
 
-def test_ratios_are_drawn_per_variant_and_worse_ones_look_it() -> None:
-    records = trio(int8=1.5, fp32=0.5)
-    found = dict(ratio_charts(settings_of(records, DeviceNames(records))))
-    styles = {
-        name: [s.style for s in chart.shapes if isinstance(s, Dot)] for name, chart in found.items()
-    }
-    assert styles == {"fp32": ["shared estimate"], "int8": ["worse estimate"]}
-    chart: Chart = found["int8"]
-    (dot,) = [s for s in chart.shapes if isinstance(s, Dot)]
-    assert dot.x == pytest.approx(chart.axis.place(1.5))
+def drawn(chart: Chart) -> dict[str, tuple[str, float]]:
+    """Style and place of each row's estimate."""
+    labels = [text.text for text in chart.texts if text.style == "label"]
+    dots = [shape for shape in chart.shapes if isinstance(shape, Dot)]
+    return {name: (dot.style, dot.x) for name, dot in zip(labels, dots, strict=True)}
+
+
+def test_ratios_are_drawn_per_place_and_worse_ones_look_it() -> None:
+    records = [*trio(int8=1.5, fp32=0.5), *trio(device=PHONE, run="b")]
+    charts = ratio_charts(settings_of(records, DeviceNames(records)))
+    assert [(title, note) for title, note, _ in charts] == [
+        (title, "to unshared fp32; batch 1, sequence 128, 1\xa0thread")
+        for title in ("Laptop, onnxruntime 1.27.0", "Phone, WASM in Chrome 140")
+    ]
+    chart = charts[0][2]
+    found, place = drawn(chart), chart.axis.place
+    assert found["fp32"] == ("model estimate", pytest.approx(place(0.5)))
+    assert found["int8"] == ("worse estimate", pytest.approx(place(1.5)))
+    assert chart.axis == charts[1][2].axis
+
+
+def test_ratios_of_several_workloads_of_a_place_are_drawn_per_model() -> None:
+    records = [*trio(), *trio(run="b", sequence=16)]
+    charts = ratio_charts(settings_of(records, DeviceNames(records)))
+    assert [(title, note) for title, note, _ in charts] == [
+        ("fp32", "to unshared fp32"),
+        ("int8", "to unshared fp32"),
+    ]
+    assert list(drawn(charts[0][2])) == ["sequence 16", "sequence 128"]
+
+
+def test_a_wide_interval_does_not_squeeze_the_others() -> None:
+    records = [
+        measurement("baseline", [10.0] * 4, session_runs=(2, 2)),
+        measurement("int8", [1.0, 1.0, 100.0, 100.0], session_runs=(2, 2)),
+    ]
+    ((_, _, chart),) = ratio_charts(settings_of(records, DeviceNames(records)))
+    assert len(chart.axis.ticks) <= 5
+    (line,) = [s for s in chart.shapes if isinstance(s, Line) and "interval" in s.style]
+    assert (line.x1, line.x2) == (0, 100)  # it goes on beyond
+    assert "(0.00–" in chart.summary[0]

@@ -31,7 +31,7 @@ def test_variants_of_one_run_form_a_setting_and_meet_the_baseline() -> None:
     row = setting.row("int8")
     assert row is not None
     assert [c.against for c in row.comparisons] == ["baseline", "fp32"]
-    comparison = row.against("baseline")
+    comparison = row.main
     assert comparison is not None and comparison.time is not None
     assert comparison.time.value == pytest.approx(0.5)
     assert comparison.verdict == "faster"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from exporter.records import Check, Measurement, Memory, Record
 from exporter.report import build_report
 from exporter.report.headline import Headline
@@ -24,6 +26,30 @@ def test_one_setting_gives_size_ratio_and_place() -> None:
     assert "95 % interval of the ratio 0.71–0.71" in found.details[0]
     assert found.losses == ()
     assert "Nothing measured was clearly slower" in " ".join(found.details)
+
+
+def test_what_sharing_alone_does_is_told_apart_from_the_precision() -> None:
+    found = headline(trio(int8=0.71))
+    assert "Sharing alone, in fp32: 3.00 MB, 3.00× smaller." in map(plain, found.details)
+    itself = headline(trio(int8=1.5, fp32=0.9))
+    assert itself.variant == "fp32"
+    assert "Sharing alone" not in " ".join(itself.details)
+
+
+def test_how_unshared_models_do_is_no_loss_of_the_shared_ones() -> None:
+    heavy = Memory(added_rss=90_000_000)
+    records = [*trio(), measurement("baseline-int8", [20.0] * 40, memory=heavy)]
+    assert headline(records).losses == ()
+
+
+def test_a_baseline_that_was_too_slow_is_said() -> None:
+    records = trio(device=PHONE)
+    records[0] = measurement(
+        "baseline", status="failed", error="given up", flags=("too slow",), device=PHONE
+    )
+    assert headline(records).details[0] == (
+        "The unshared fp32 baseline did not run on Phone, WASM in Chrome 140: it was too slow."
+    )
 
 
 def test_several_devices_give_a_range_and_name_best_and_worst() -> None:
@@ -127,3 +153,16 @@ def test_nothing_measured_is_said_plainly() -> None:
     found = headline([measurement("fp32", status="failed", error="crashed")])
     assert found.sentence == "No model was measured with right outputs."
     assert found.variant is None
+
+
+def test_the_smallest_of_those_that_are_nowhere_slower_is_chosen_and_not_the_fastest() -> None:
+    found = headline(trio(int8=0.9, fp32=0.5))
+    assert found.variant == "int8"
+    assert found.details[-1].startswith("Chosen for the headline: the smallest file")
+
+
+def test_the_accuracy_of_another_file_of_that_name_does_not_count() -> None:
+    rated = evaluation("int8", 905)
+    assert "Accuracy 90.5 %" in " ".join(map(plain, headline([*trio(), rated]).details))
+    other = replace(rated, model=replace(rated.model, sha256="0" * 64))
+    assert "Accuracy" not in " ".join(headline([*trio(), other]).details)

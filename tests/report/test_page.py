@@ -4,9 +4,10 @@ import re
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from exporter.errors import BenchmarkError
-from exporter.records import Check, Device, Measurement, Record
+from exporter.records import Check, Device, Measurement, Memory, Record
 from exporter.report import page, render_html
 from tests.report.making import LAPTOP, PHONE, Node, evaluation, measurement, read_html, trio
 
@@ -76,7 +77,7 @@ def test_every_link_leads_to_a_part_of_the_page(document: Node) -> None:
 
 def test_every_chart_has_a_caption_and_its_figures_in_words(document: Node) -> None:
     figures = document.all("figure")
-    assert len(figures) == 1 + 3 + 2 + 2 + 2 + 2
+    assert len(figures) == 1 + 2 + 2 + 2 + 2 + 2
     for figure in figures:
         (caption,) = figure.all("figcaption")
         (chart,) = figure.all("svg")
@@ -104,7 +105,7 @@ def test_marks_lie_inside_the_chart_where_the_figures_say(document: Node) -> Non
     bars = {
         bar.all("title")[0].text: float(bar.attributes["width"].removesuffix("%"))
         for bar in chart.all("rect")
-        if bar.attributes["class"] in ("shared", "unshared")
+        if bar.attributes["class"] in ("model", "reference")
     }
     assert bars == {
         "unshared fp32: 9,000,000 bytes": 100.0,
@@ -247,3 +248,49 @@ def test_evaluations_alone_make_a_page() -> None:
     document = read_html(render_html([evaluation("fp32", 910), evaluation("int8", 905)]))
     (cell,) = [c for c in document.all("td", data_key="accuracy") if c.text.startswith("91")]
     assert float(cell.attributes["data-value"]) == 0.91
+
+
+def test_the_last_evaluation_of_a_file_counts() -> None:
+    first = evaluation("fp32", 900)
+    later = replace(evaluation("fp32", 910), created="2026-03-02T09:00:00Z")
+    for records in ([first, later], [later, first]):
+        document = read_html(render_html(records))
+        (cell,) = document.all("td", data_key="accuracy")
+        assert cell.text == "91.0\xa0%"
+
+
+def test_of_several_clocks_of_a_device_the_coarsest_is_shown() -> None:
+    records = [
+        measurement(device=replace(PHONE, timer_resolution_ms=step), run=f"{step}")
+        for step in (0.005, 1.0, 0.1)
+    ]
+    document = read_html(render_html(records))
+    (cell,) = document.all("td", data_key="timer_resolution_ms")
+    assert cell.text == "1\xa0ms"
+
+
+@pytest.mark.parametrize(
+    ("step_ms", "text"),
+    [(1e-6, "1\xa0ns"), (0.0003, "300\xa0ns"), (0.005, "5\xa0µs"), (20.0, "20\xa0ms")],
+)
+def test_a_clock_s_step_is_in_the_unit_that_fits(step_ms: float, text: str) -> None:
+    device = replace(PHONE, timer_resolution_ms=step_ms)
+    document = read_html(render_html([measurement(device=device)]))
+    (cell,) = document.all("td", data_key="timer_resolution_ms")
+    assert cell.text == text
+
+
+def test_each_kind_of_memory_is_in_its_column() -> None:
+    memory = Memory(added_rss=1_000_000, peak_rss=5_000_000, wasm_heap=3_000_000)
+    document = read_html(render_html([measurement(memory=memory)]))
+    for key, value in (("added_rss", "1000000"), ("peak_rss", "5000000"), ("wasm_heap", "3000000")):
+        (cell,) = document.all("td", data_key=f"{key}_bytes")
+        assert cell.attributes["data-value"] == value
+
+
+def test_an_interval_that_was_not_computed_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("exporter.report.figures.MAX_BOOTSTRAPS", 0)
+    document = read_html(render_html(trio()))
+    (table,) = [t for t in document.all("table") if t.all("td", data_key="time_ratio")]
+    rows = [row.text for row in table.all("tr") if row.all("td", data_key="time_ratio")]
+    assert rows and all("0.50×–not known" in row for row in rows if row.startswith("int8"))

@@ -4,10 +4,11 @@ import hashlib
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from exporter.errors import BenchmarkError
 from exporter.report import build_report
-from tests.report.making import SIZES, digest, trio
+from tests.report.making import SIZES, digest, measurement, trio
 
 
 def manifest(**fields: Any) -> dict[str, Any]:
@@ -79,3 +80,12 @@ def test_a_file_measured_that_is_no_longer_the_artifact_s_is_named() -> None:
 def test_an_incomplete_manifest_is_one_clear_error(broken: dict[str, Any]) -> None:
     with pytest.raises(BenchmarkError, match="a manifest is incomplete"):
         build_report(trio(), manifests=[manifest(**broken)])
+
+
+def test_of_several_records_of_a_file_the_one_that_knows_its_bytes_on_the_wire_counts() -> None:
+    bare = measurement("fp32", run="a")
+    bare = replace(bare, model=replace(bare.model, brotli_bytes=None, gzip_bytes=None))
+    for records in ([bare, measurement("fp32", run="b")], [measurement("fp32", run="b"), bare]):
+        (section,) = build_report(records).sections
+        (model,) = section.models
+        assert model.file.brotli_bytes == 2_400_000

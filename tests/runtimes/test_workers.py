@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from exporter.errors import BenchmarkError, ExportError
 from exporter.inputs import Feeds
 from exporter.reference import REFERENCE_NAME, ReferenceCase, reference_document
 from exporter.runtimes.cpu import CpuSession
+from exporter.runtimes.cpu_worker import CpuWorker
 from exporter.runtimes.device import usable_cores
 from exporter.runtimes.worker import Worker
 from tests.runtimes.conftest import EVERYWHERE, PROCESSES, WITHOUT_FIREFOX, Open, task
@@ -55,6 +58,7 @@ def _check_facts(worker: Worker, place: str) -> None:
         assert device.engine.lower().startswith(place)
         assert device.cross_origin_isolated is True
         assert device.user_agent is not None and "Mozilla" in device.user_agent
+    assert worker.was_hidden is False
     assert device.usable_cores == usable_cores()
     assert device.timer_resolution_ms is not None and 0 < device.timer_resolution_ms < 1.1
 
@@ -153,3 +157,17 @@ def test_a_wrong_input_is_an_error_and_the_worker_goes_on(tmp_path: Path, open_i
         with pytest.raises(BenchmarkError, match=r"model\.onnx \(compute\)"):
             worker.outputs(feeds)
         np.testing.assert_allclose(worker.outputs()["logits"], _logits(path), atol=1e-5)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="no other system lets a process choose cores")
+def test_processes_that_take_turns_on_the_cpu_use_the_same_cores(tmp_path: Path) -> None:
+    job = task(save_rolled(tmp_path / "model.onnx"), warm_first=False)
+    with CpuWorker(job), CpuWorker(job):
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+        processes = [pid for pid in children if "cpu_process" in _command_of(pid)]
+        used = [os.sched_getaffinity(int(pid)) for pid in processes]
+    assert used == [{max(os.sched_getaffinity(0))}] * 2
+
+
+def _command_of(pid: str) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_text()
