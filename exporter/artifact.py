@@ -73,6 +73,22 @@ class Artifact:
         files = self.manifest["files"]
         return combined_digest([files[name]["sha256"] for name in self.files_of(model)])
 
+    def with_manifest(self, manifest: Mapping[str, Any]) -> Artifact:
+        """Replace the manifest, whole or not at all; the files stay as they are.
+
+        Raises:
+            ArtifactError: it cannot be written.
+        """
+        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+        written = self.folder / f".{MANIFEST_NAME}.partial"
+        try:
+            written.write_text(text, encoding="utf-8", errors="backslashreplace")
+            written.replace(self.folder / MANIFEST_NAME)
+        except OSError as error:
+            written.unlink(missing_ok=True)
+            raise ArtifactError(f"cannot write {self.folder}: {error.strerror}") from error
+        return Artifact(self.folder, json.loads(text))
+
     @classmethod
     def load(cls, folder: Path, *, check_hashes: bool = False) -> Artifact:
         """Read an artifact and check that its files are the ones its manifest names.

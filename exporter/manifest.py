@@ -104,12 +104,14 @@ def build_manifest(
     models: Sequence[ModelRecord],
     reference: str | None,
     notices: Sequence[str],
+    early_exit: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return the manifest's content, less schema and files, in reading order.
 
     ``graph`` is the model in float32, which the sizes and the error at the top are of; where
     it is none of ``models`` its record stands apart. ``reference`` names the file of
-    reference vectors.
+    reference vectors. ``early_exit`` is ``{"rule", "input", "never", "layers"}``: the rule, the
+    input that sets it, its default, and the number of passes; ``null`` without an early exit.
 
     It holds no time and no place, so that the same input gives the same manifest.
     """
@@ -134,6 +136,7 @@ def build_manifest(
         "inputs": inputs.to_dict(),
         "outputs": list(outputs),
         "reference": reference,
+        "early_exit": dict(early_exit) if early_exit else None,
         "models": [record.to_dict() for record in models],
         "float_graph": None if graph in models else graph.to_dict(),
         "sharing": dict(sharing),

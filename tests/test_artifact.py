@@ -308,3 +308,27 @@ def test_the_same_content_gives_the_same_manifest(tmp_path: Path) -> None:
     make(tmp_path / "two")
     one, two = (tmp_path / name / MANIFEST_NAME for name in ("one", "two"))
     assert one.read_bytes() == two.read_bytes()
+
+
+def test_another_manifest_replaces_the_old_one_whole(tmp_path: Path) -> None:
+    artifact = make(tmp_path / "a")
+    written = artifact.with_manifest({**artifact.manifest, "more": "größer"})
+    assert Artifact.load(tmp_path / "a", check_hashes=True) == written
+    assert written.manifest["more"] == "größer"
+    assert names_in(tmp_path / "a") == [MANIFEST_NAME, "config.json", "onnx"]
+
+
+def test_a_manifest_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = make(tmp_path / "a")
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(ArtifactError, match="No space left"):
+        artifact.with_manifest({"schema": 0})
+    monkeypatch.undo()
+    assert Artifact.load(tmp_path / "a").manifest == artifact.manifest
+    assert names_in(tmp_path / "a") == [MANIFEST_NAME, "config.json", "onnx"]

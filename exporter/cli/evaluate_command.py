@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from exporter.evaluation import EvaluationReport
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "progress_bar"]
 
 _SHOW_AFTER_S = 2.0
 _WIDTH = 120  # a terminal wraps what it must; a pipe has no width
@@ -83,14 +83,17 @@ def evaluate(
 
     All models see the same texts, so the difference to fp32 is known more precisely than
     either accuracy: it is in the examples that only one of the two labels right, which the
-    last two columns count.
+    last columns count.
+
+    A model that was calibrated (albert-export calibrate) is run twice: through all layers, and
+    leaving early as it was calibrated, which is called fp32-exit, int8-exit, …
     """
     from exporter.artifact import Artifact
     from exporter.benchmark import ResultsWriter
     from exporter.evaluation import EvaluationOptions, evaluate_artifact
 
     with ResultsWriter(out, add=True) if out else nullcontext() as writer:
-        with _progress_bar() as progress:
+        with progress_bar() as progress:
             loaded = Artifact.load(artifact, check_hashes=True)
             command = _command_line(loaded.folder.resolve().name, data.name)
             chosen = EvaluationOptions(variants=variants or (), command=command, **options)
@@ -118,7 +121,7 @@ def _command_line(artifact: str, data: str) -> str:
 
 
 @contextmanager
-def _progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
     """Show a bar on standard error once it takes over two seconds; without a terminal, none."""
     from rich.console import Console
     from rich.progress import (
@@ -158,6 +161,9 @@ def _print_report(report: EvaluationReport, batch: int) -> None:
     headings = ["model", "file", "accuracy", "95 %\ninterval"]
     if any(model.comparison for model in report.models):
         headings += ["points\nto fp32", "95 %\ninterval", "same\nlabel", "only\nfp32", "only\nthis"]
+    leaves_early = any(model.record.layers for model in report.models)
+    if leaves_early:
+        headings.append("layers\nmean, p90")
     for heading in headings:
         justify: JustifyMethod = "left" if heading == "model" else "right"
         table.add_column(heading, justify=justify)
@@ -177,6 +183,9 @@ def _print_report(report: EvaluationReport, batch: int) -> None:
                 f"{paired.only_reference:,}",
                 f"{paired.only_this:,}",
             ]
+        if leaves_early:
+            row += [""] * (len(headings) - 1 - len(row))
+            row.append(f"{used.mean:.2f}, {used.p90:g}" if (used := record.layers) else "all")
         table.add_row(*row)
     console = output_console()
     console.width = max(console.width, _WIDTH)

@@ -96,6 +96,12 @@ class _Tolerance(click.ParamType[tuple[str, float]]):
     help="Make the number of passes through the layers an optional input, 'depth'.",
 )
 @click.option(
+    "--early-exit",
+    type=click.Choice(["confidence", "patience", "change"]),
+    help="Leave the loop as soon as the answer is good enough, by this rule: set by optional "
+    "inputs, which by default never leave; 'change' is for encoders without a head.",
+)
+@click.option(
     "--with-baseline",
     is_flag=True,
     help="Also write the unshared baseline, in the same precisions.",

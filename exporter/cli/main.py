@@ -6,6 +6,7 @@ import click
 
 from exporter import __version__
 from exporter.cli.bench_command import bench
+from exporter.cli.calibrate_command import calibrate
 from exporter.cli.distill_command import distill
 from exporter.cli.evaluate_command import evaluate
 from exporter.cli.export_command import export
@@ -42,6 +43,7 @@ def main() -> None:
     albert-export model.pt --dedupe       export a checkpoint
     albert-export inspect model.onnx      see what a file wastes
     albert-export evaluate model-onnx     how often it is right on labelled text
+    albert-export calibrate model-onnx    when to leave the layers early
     albert-export bench model-onnx        measure it on the CPU, in Node and in browsers
     albert-export report results.jsonl    turn measurements into one page
     albert-export serve model-onnx        try it in a browser, measure it on a phone
@@ -49,5 +51,5 @@ def main() -> None:
     """
 
 
-for command in (export, inspect, evaluate, bench, report, serve, distill):
+for command in (export, inspect, evaluate, calibrate, bench, report, serve, distill):
     main.add_command(command)

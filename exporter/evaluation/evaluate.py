@@ -10,25 +10,35 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from exporter import __version__
 from exporter.artifact import Artifact
-from exporter.errors import BenchmarkError
+from exporter.early_exit import (
+    LAYERS_USED,
+    ExitSetting,
+    calibrated_setting,
+    exit_name,
+    exit_of,
+)
+from exporter.evaluation.classifying import (
+    NO_CLASS,
+    REFERENCE,
+    artifact_labels,
+    choose_variants,
+    classes_of,
+    logits_of,
+)
 from exporter.evaluation.examples import Examples, read_examples
-from exporter.evaluation.labels import Truth, class_names, resolve_labels
+from exporter.evaluation.labels import Truth, resolve_labels
 from exporter.evaluation.texts import EncodedText, TextEncoder
-from exporter.inputs import ModelInputs
-from exporter.json_files import read_json
-from exporter.records import Evaluation, ModelFile, to_json
+from exporter.inputs import Feeds, ModelInputs
+from exporter.records import Evaluation, LayersUsed, ModelFile, to_json
 from exporter.runtimes.cpu import CpuSession
 from exporter.scores import Comparison, compare_labels, wilson_interval
 
 __all__ = ["Evaluated", "EvaluationOptions", "EvaluationReport", "evaluate_artifact"]
-
-REFERENCE = "fp32"
-_BASELINE = "baseline"
-_NO_CLASS = -1
 
 Progress = Callable[[str, int, int], None]
 """Called with the variant, how many examples there are, and how many of them are done."""
@@ -116,9 +126,9 @@ def evaluate_artifact(
         ExportError: onnxruntime does not load or run a model.
     """
     options = options or EvaluationOptions()
-    variants = _variants(artifact, options.variants)
+    variants = choose_variants(artifact, options.variants)
     encoder = TextEncoder.load(artifact)
-    names = _names(artifact)
+    names = artifact_labels(artifact)
     examples = read_examples(
         data,
         text_column=options.text_column,
@@ -129,13 +139,18 @@ def evaluate_artifact(
     total = len(texts)
     truth: Truth | None = None
     labelled: dict[str, np.ndarray] = {}
+    layers: dict[str, LayersUsed] = {}
     for variant, path in variants.items():
         classifier = _Classifier(path, encoder, options, artifact.inputs)
         if truth is None:
             # Before the long run: a label that the model does not know is told at once.
             count = classifier.logits(texts[:1]).shape[1]
             truth = resolve_labels(examples, names, count)
-        labelled[variant] = _classes(classifier.logits(texts, partial(progress, variant, total)))
+        labelled[variant] = classes_of(classifier.logits(texts, partial(progress, variant, total)))
+        if (setting := calibrated_setting(artifact, variant)) is not None:
+            name = exit_name(variant)
+            logits = classifier.logits(texts, partial(progress, name, total), setting.feeds)
+            labelled[name], layers[name] = classes_of(logits), classifier.layers_used(setting)
     assert truth is not None
     models = []
     for variant, classes in labelled.items():
@@ -143,34 +158,11 @@ def evaluate_artifact(
         if variant != REFERENCE and REFERENCE in labelled:
             comparison = compare_labels(classes, labelled[REFERENCE], truth.classes)
         record = _record(artifact, variant, examples, truth, classes, comparison, options)
+        if variant in layers:
+            record = msgspec.structs.replace(record, layers=layers[variant])
         models.append(Evaluated(record, comparison))
     notices = _notices(texts, encoder, labelled, truth)
     return EvaluationReport(tuple(models), truth, tuple(notices))
-
-
-def _variants(artifact: Artifact, asked: Sequence[str]) -> dict[str, Path]:
-    """Choose the models, the reference first."""
-    models = artifact.models()
-    usable = [variant for variant in models if not variant.startswith(_BASELINE)]
-    for variant in asked:
-        if variant.startswith(_BASELINE):
-            raise BenchmarkError(
-                f"{variant} has weights drawn at random, for measuring: its answers mean nothing"
-            )
-        if variant not in usable:
-            raise BenchmarkError(
-                f"{artifact.folder} has no model {variant!r}; it has: {', '.join(usable)}"
-            )
-    chosen = [variant for variant in usable if not asked or variant in (*asked, REFERENCE)]
-    chosen.sort(key=lambda variant: variant != REFERENCE)
-    if not chosen:
-        raise BenchmarkError(f"{artifact.folder} has no model to evaluate")
-    return {variant: models[variant] for variant in chosen}
-
-
-def _names(artifact: Artifact) -> tuple[str, ...] | None:
-    path = artifact.folder / "config.json"
-    return class_names(read_json(path)) if path.is_file() else None
 
 
 class _Classifier:
@@ -181,14 +173,22 @@ class _Classifier:
     ) -> None:
         self._session = CpuSession(path, threads=options.threads, inputs=inputs)
         self._encoder, self._batch = encoder, options.batch
+        self._layers: list[np.ndarray] = []
 
     def logits(
-        self, texts: Sequence[EncodedText], progress: Callable[[int], None] = lambda done: None
+        self,
+        texts: Sequence[EncodedText],
+        progress: Callable[[int], None] = lambda done: None,
+        settings: Feeds | None = None,
     ) -> np.ndarray:
         """Run all texts; return float ``[rows, classes]`` in their order."""
         done, result = 0, np.empty((len(texts), 0))
+        self._layers = []
         for batch in self._encoder.batches(texts, self._batch):
-            logits = _pick_logits(self._session.run(batch.feeds))
+            outputs = self._session.run(batch.feeds | (settings or {}))
+            logits = logits_of(outputs)
+            if LAYERS_USED in outputs:
+                self._layers.append(outputs[LAYERS_USED][: len(batch.rows)])
             if not done:
                 result = np.empty((len(texts), logits.shape[1]), logits.dtype)
             result[list(batch.rows)] = logits[: len(batch.rows)]
@@ -196,20 +196,16 @@ class _Classifier:
             progress(done)
         return result
 
-
-def _pick_logits(outputs: Mapping[str, np.ndarray]) -> np.ndarray:
-    flat = {n: a for n, a in outputs.items() if a.ndim == 2 and a.dtype.kind == "f"}
-    name = "logits" if "logits" in flat else next(iter(flat), None)
-    if name is None or (name != "logits" and len(flat) > 1) or flat[name].shape[1] < 2:
-        shapes = ", ".join(f"{n} {list(a.shape)}" for n, a in outputs.items())
-        raise BenchmarkError(
-            f"the model classifies no texts: no logits [rows, labels] among its outputs: {shapes}"
+    def layers_used(self, setting: ExitSetting) -> LayersUsed:
+        """Summarize the passes of the latest texts."""
+        layers = np.concatenate(self._layers)
+        return LayersUsed(
+            setting=setting.name,
+            value=setting.value,
+            mean=float(layers.mean()),
+            p90=float(np.percentile(layers, 90)),
+            of=setting.layers,
         )
-    return flat[name]
-
-
-def _classes(logits: np.ndarray) -> np.ndarray:
-    return np.where(np.isfinite(logits).all(axis=1), logits.argmax(axis=1), _NO_CLASS)
 
 
 def _record(
@@ -221,7 +217,8 @@ def _record(
     comparison: Comparison | None,
     options: EvaluationOptions,
 ) -> Evaluation:
-    model = next(m for m in artifact.manifest["models"] if m["variant"] == variant)
+    file = exit_of(variant) or variant
+    model = next(m for m in artifact.manifest["models"] if m["variant"] == file)
     rows, correct = len(classes), int(np.sum(classes == truth.classes))
     return Evaluation(
         tool=__version__,
@@ -258,7 +255,7 @@ def _notices(
     if cut := sum(text.cut for text in texts):
         notices.append(f"{cut:,} of {len(texts):,} texts were cut to {encoder.limit} tokens")
     for variant, classes in labelled.items():
-        if unusable := int(np.sum(classes == _NO_CLASS)):
+        if unusable := int(np.sum(classes == NO_CLASS)):
             share = f"{unusable:,} of {len(texts):,} texts"
             notices.append(f"{variant}: {share} gave no finite logits, which counts as wrong")
     return notices

@@ -138,7 +138,7 @@ def _operator(node: ir.Node) -> str:
 
 def _read_loop(node: ir.Node, graph: str) -> RolledLoop:
     body = node.attributes["body"].as_graph()
-    trip_count = node.inputs[0] if node.inputs else None
+    trip_count = _trip_count(node)
     tensor = None if trip_count is None else ir.convenience.get_const_tensor(trip_count)
     is_input = trip_count is not None and trip_count.is_graph_input()
     stacks = {str(stack.name): stack for stack in _stacks(body)}
@@ -154,6 +154,15 @@ def _read_loop(node: ir.Node, graph: str) -> RolledLoop:
         stacked_bytes=sum(s.const_value.nbytes for s in stacks.values() if s.const_value),
         stacks=tuple(sorted(stacks)),
     )
+
+
+def _trip_count(node: ir.Node) -> ir.Value | None:
+    """Return what says how often a ``Loop`` runs, without a lower limit that is put on it."""
+    value = node.inputs[0] if node.inputs else None
+    producer = None if value is None else value.producer()
+    if producer is not None and producer.op_type == "Max" and not producer.domain:
+        return next((v for v in producer.inputs if v is not None and v.is_graph_input()), value)
+    return value
 
 
 def _stacks(body: ir.Graph) -> Iterator[ir.Value]:

@@ -13,7 +13,9 @@ from exporter.capture import Captured, capture
 from exporter.checkpoint import LoadedModel, load_checkpoint
 from exporter.inputs import Feeds
 from exporter.onnx_files import DEFAULT_OPSET
+from exporter.passes.exit_early import ExitEarlyPass
 from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
+from exporter.pipeline.exit_reference import exit_runner
 from exporter.pipeline.finish import finish
 from exporter.pipeline.layout import CAPTURE_PASSES, DepthMismatchError, LaidOut, lay_out
 from exporter.pipeline.options import ExportOptions, Prepared, Progress
@@ -56,6 +58,7 @@ def export_checkpoint(
         reference=source_runner(loaded),
         reference_name="PyTorch",
         reference_at_depth=_depth_runner(loaded),
+        exit_cases=exit_runner(loaded, options.early_exit) if options.early_exit else None,
         inputs=captured.inputs,
         source=asdict(loaded.source),
         scheme=loaded.scheme,
@@ -93,6 +96,13 @@ def _make_graph(
     return _capture_and_lay_out(loaded, options, progress)
 
 
+def _exit_pass(loaded: LoadedModel, options: ExportOptions) -> ExitEarlyPass | None:
+    if options.early_exit is None:
+        return None
+    masks = [spec.name for spec in loaded.inputs.specs if spec.role == "mask"]
+    return ExitEarlyPass(options.early_exit, masks[0] if masks else None)
+
+
 def _is_deep(depths: Sequence[int]) -> bool:
     """Whether a shallow capture shows every block twice, and saves work."""
     return min(depths) >= CAPTURE_PASSES < max(depths)
@@ -118,6 +128,7 @@ def _capture_and_lay_out(
         contract,
         depths=depths,
         elastic=options.elastic_depth,
+        early_exit=_exit_pass(loaded, options),
         fuse=options.fuse,
         keep=options.kept(),
     )

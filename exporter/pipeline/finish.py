@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from exporter.accounting import count_nodes, file_bytes, stored_bytes
 from exporter.artifact import Artifact, StagedArtifact
+from exporter.early_exit import RULES
 from exporter.errors import ArtifactError, ExportError, PassError, VerificationError
 from exporter.inputs import ModelInputs
 from exporter.manifest import ModelRecord, build_manifest
@@ -33,6 +34,10 @@ from exporter.verification import Verification
 __all__ = ["finish"]
 
 FLOAT_PATH = "onnx/model.onnx"
+_NEEDS_DEPTHS = (
+    "needs a source that can run at other depths, to verify each: the reference encoder or "
+    "ALBERT with one shared layer; export without it"
+)
 
 
 def finish(
@@ -88,6 +93,7 @@ def finish(
             graph=graph,
             models=chosen,
             reference=REFERENCE_NAME if cases else None,
+            early_exit=_early_exit(prepared, options),
             notices=[*prepared.notices, *_padding_notices(exact)],
         )
         progress("committing the artifact")
@@ -183,14 +189,26 @@ def _record(variant: str, path: Path, name: str, model: ir.Model, **details: Any
 
 
 def _graph_inputs(prepared: Prepared, options: ExportOptions) -> ModelInputs:
+    if options.early_exit is not None:
+        if prepared.exit_cases is None:
+            raise ExportError(f"--early-exit {_NEEDS_DEPTHS}")
+        rule = RULES[options.early_exit]
+        return replace(prepared.inputs, specs=(*prepared.inputs.specs, *rule.inputs))
     if not options.elastic_depth:
         return prepared.inputs
     if prepared.reference_at_depth is None:
-        raise ExportError(
-            "--elastic-depth needs a source that can run at other depths, to verify each: the "
-            "reference encoder or ALBERT with one shared layer; export without it"
-        )
+        raise ExportError(f"--elastic-depth {_NEEDS_DEPTHS}")
     return replace(prepared.inputs, specs=(*prepared.inputs.specs, DEPTH_INPUT))
+
+
+def _early_exit(prepared: Prepared, options: ExportOptions) -> dict[str, Any] | None:
+    """What the manifest says about the early exit."""
+    if options.early_exit is None:
+        return None
+    assert prepared.layout is not None
+    rule = RULES[options.early_exit]
+    layers = int(prepared.layout.loops[0]["iterations"])
+    return {"rule": rule.name, "input": rule.setting.name, "never": rule.never, "layers": layers}
 
 
 def _padding_notices(verification: Verification) -> list[str]:

@@ -60,6 +60,11 @@ def export_graph(
     reference = _recorded(session, inputs)
     del session
     return_freed_memory()
+    if options.early_exit is not None:
+        raise ExportError(
+            "--early-exit needs a checkpoint, to verify every pass: an ONNX file gives the last "
+            "one alone; export the model from its checkpoint"
+        )
     before = stored_bytes(loaded.model)
     graph = LaidOut(loaded.model, loaded.model, loaded.model, (), None)
     if options.dedupe:

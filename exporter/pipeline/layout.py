@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import onnx_ir as ir
 
+from exporter.passes.exit_early import ExitEarlyPass
 from exporter.passes.make_depth_elastic import MakeDepthElasticPass
 from exporter.passes.recipes import (
     PassRecord,
@@ -93,6 +94,7 @@ def lay_out(
     *,
     depths: Sequence[int] | None = None,
     elastic: bool = False,
+    early_exit: ExitEarlyPass | None = None,
     fuse: bool = True,
     keep: Sequence[Keep] = (),
 ) -> LaidOut:
@@ -105,11 +107,12 @@ def lay_out(
         depths: passes through each loop, where ``model`` was captured with
             :data:`CAPTURE_PASSES` through each.
         elastic: make the number of passes an optional input.
+        early_exit: lets the loop end early.
         fuse: also run the fusions that keep sharing.
         keep: weights that no fusion may touch, since they are to stay as they are.
 
     Raises:
-        PassError: the contract is broken, or the depth cannot be an input.
+        PassError: the contract is broken, the depth cannot be an input, or no loop end early.
         DepthMismatchError: ``depths`` do not fit the loops that were found.
     """
     roll = RollRepeatedBlocksPass()
@@ -128,6 +131,10 @@ def lay_out(
         rolled = model.clone()
         run_recipe(rolled, finish_recipe())
         records += run_recipe(model, (_one(UnrollLoopsPass(), "asked for"),), contract)
+    elif early_exit is not None:
+        rolled = model.clone()
+        run_recipe(rolled, finish_recipe())
+        records += run_recipe(model, (_one(early_exit, "asked for"),), contract)
     elif elastic:
         records += run_recipe(model, (_one(MakeDepthElasticPass(), "asked for"),), contract)
     records += run_recipe(model, finish_recipe(), contract)

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
+from exporter.early_exit import RuleName
 from exporter.errors import ExportError
 from exporter.inputs import Feeds, ModelInputs
 from exporter.passes.recipes import PassRecord
 from exporter.pipeline.layout import LayoutChoice, LayoutReport
 from exporter.precision import Keep, Precision, Target, choose_precisions
 
-__all__ = ["DEFAULT_ATOL", "ExportOptions", "Prepared", "Progress"]
+__all__ = ["DEFAULT_ATOL", "ExitCase", "ExportOptions", "Prepared", "Progress"]
 
 DEFAULT_ATOL = 1e-5
 Progress = Callable[[str], None]
@@ -33,6 +34,7 @@ class ExportOptions:
             ``auto``: rolled wherever layers repeat.
         fuse: pack products of one input, such as Q, K and V, into one.
         elastic_depth: make the number of passes through the layers an optional input.
+        early_exit: leave the loop early by this rule; see :mod:`exporter.early_exit`.
         precisions: names of the precisions to write, each with or without commas between;
             see :func:`exporter.precision.choose_precisions`.
         target: what ``int4`` is made for.
@@ -58,6 +60,7 @@ class ExportOptions:
     layout: LayoutChoice = "auto"
     fuse: bool = True
     elastic_depth: bool = False
+    early_exit: RuleName | None = None
     precisions: Sequence[str] = ("fp32",)
     target: Target = "web"
     keep: Sequence[str] = ()
@@ -80,6 +83,14 @@ class ExportOptions:
             )
         if self.layout == "unrolled" and self.elastic_depth:
             raise ExportError("--elastic-depth needs a loop: it excludes --layout unrolled")
+        if self.early_exit and (self.layout == "unrolled" or not self.dedupe):
+            raise ExportError(
+                "--early-exit needs a loop: it excludes --layout unrolled and --no-dedupe"
+            )
+        if self.early_exit and self.elastic_depth:
+            raise ExportError(
+                "--early-exit excludes --elastic-depth: its input max_layers is the depth"
+            )
         chosen = {precision.name for precision in self.chosen_precisions()}
         if unknown := sorted(self.tolerances.keys() - chosen):
             raise ExportError(
@@ -109,6 +120,21 @@ class ExportOptions:
 
 
 @dataclass(frozen=True)
+class ExitCase:
+    """Settings of an early exit, and what the source gives with them.
+
+    Args:
+        name: the settings in words.
+        settings: the optional inputs that say so.
+        expected: the outputs, with ``layers_used``.
+    """
+
+    name: str
+    settings: Feeds
+    expected: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
 class Prepared:
     """A graph ready to be written, and what it is to be compared with.
 
@@ -121,6 +147,8 @@ class Prepared:
         reference: gives the source's outputs for feeds.
         reference_at_depth: the same at another number of passes, for a model of elastic
             depth; ``None`` where the source cannot change its depth.
+        exit_cases: what the source gives for feeds, by :class:`ExitCase`, where the graph is to
+            leave early; ``None`` where it is not, or where the source cannot.
         reference_name: what ran the source, for tables: ``PyTorch`` or ``the input file``.
         inputs: what source and graph take.
         source: name, kind and hash of the source.
@@ -145,6 +173,7 @@ class Prepared:
     unique_bytes: int
     sharing: Mapping[str, Any]
     reference_at_depth: Callable[[Feeds, int], Mapping[str, np.ndarray]] | None = None
+    exit_cases: Callable[[Feeds], Sequence[ExitCase]] | None = None
     config: Mapping[str, Any] | None = None
     assets: Mapping[str, Path] = field(default_factory=dict)
     notices: Sequence[str] = ()

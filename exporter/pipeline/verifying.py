@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.inputs import InputSpec, ModelInputs, VerificationCase, verification_cases
+from exporter.early_exit import LAYERS_USED
+from exporter.inputs import Feeds, InputSpec, ModelInputs, VerificationCase, verification_cases
 from exporter.pipeline.options import Prepared
 from exporter.reference import ReferenceCase
 from exporter.runtimes.cpu import CpuSession
@@ -42,12 +43,13 @@ class Verifier:
     def exact(self, path: Path, atol: float) -> Verification:
         """Hold a file in float32 to an absolute difference.
 
-        A model of elastic depth is also compared at every depth up to its own.
+        A model of elastic depth is also compared at every depth up to its own, one with an
+        early exit at several settings, with the pass at which each row leaves.
         """
         session = CpuSession(path, inputs=self._inputs)
         reports = []
         for case in self._cases:
-            reference, candidate = self._answer(case), session.run(case.feeds)
+            reference, candidate = self._answer(case), _answers(session, case.feeds)
             report = compare(case.name, reference, candidate)
             if case.padding_rows and not report.worst <= atol:
                 # Attention over nothing has no agreed result: 0, uniform or NaN.
@@ -57,11 +59,15 @@ class Verifier:
         if DEPTH_INPUT in self._inputs.specs:
             at_depth = self._prepared.reference_at_depth
             assert at_depth is not None
-            limits = {symbol: min(8, self._inputs.limit(symbol)) for symbol in self._inputs.symbols}
-            feeds = self._inputs.draw(limits)
+            feeds = self._small_feeds()
             for depth in range(1, self._own_depth() + 1):
                 candidate = session.run(feeds | {DEPTH_INPUT.name: np.array(depth, np.int64)})
                 reports.append(compare(f"depth {depth}", at_depth(feeds, depth), candidate))
+        if (exit_cases := self._prepared.exit_cases) is not None:
+            feeds = self._small_feeds()
+            for exit_case in exit_cases(feeds):
+                candidate = session.run(feeds | exit_case.settings)
+                reports.append(compare(exit_case.name, exit_case.expected, candidate))
         return judge(tuple(reports), atol)
 
     def relative(self, path: Path, tolerance: float) -> Verification:
@@ -72,7 +78,7 @@ class Verifier:
                 compare(
                     case.name,
                     self._answer(case),
-                    session.run(case.feeds),
+                    _answers(session, case.feeds),
                     exclude_rows=self._excluded.get(case.name, ()),
                 )
                 for case in self._cases
@@ -100,6 +106,11 @@ class Verifier:
         for name in names or [case.name for case in self._cases]:
             yield by_name[name], self._answer(by_name[name])
 
+    def _small_feeds(self) -> Feeds:
+        """Draw eight rows of eight tokens, where the model takes so many."""
+        limits = {symbol: min(8, self._inputs.limit(symbol)) for symbol in self._inputs.symbols}
+        return self._inputs.draw(limits)
+
     def _answer(self, case: VerificationCase) -> Mapping[str, np.ndarray]:
         # Not by name: two random cases may have the same shape, which is their name.
         if id(case) in self._answers:
@@ -112,3 +123,9 @@ class Verifier:
     def _own_depth(self) -> int:
         assert self._prepared.layout is not None
         return int(self._prepared.layout.loops[0]["iterations"])
+
+
+def _answers(session: CpuSession, feeds: Feeds) -> Mapping[str, np.ndarray]:
+    """Run, and leave out what the source does not give: how many layers were used."""
+    outputs = session.run(feeds)
+    return {name: value for name, value in outputs.items() if name != LAYERS_USED}

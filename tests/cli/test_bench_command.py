@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from exporter.artifact import Artifact
-from exporter.benchmark import read_results
+from exporter.benchmark import BenchmarkOptions, read_results
+from exporter.cli.bench_command import bench
 from exporter.cli.main import main
-from exporter.records import Check, Measurement, Memory, parse_record
+from exporter.records import Case, Check, Measurement, Memory, parse_record
 from tests.benchmark.artifacts import make_artifact
 from tests.benchmark.fakes import FakeLauncher, FakeWorker, Script, crash
 
@@ -149,8 +151,13 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(
     assert len(measurements(out)) == 6
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_being_asked_to_end_is_like_ctrl_c(
-    made: Artifact, launcher: FakeLauncher, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    made: Artifact,
+    launcher: FakeLauncher,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    number: signal.Signals,
 ) -> None:
     runs = FakeWorker.run
     count = 0
@@ -159,15 +166,51 @@ def test_being_asked_to_end_is_like_ctrl_c(
         nonlocal count
         count += 1
         if count == 10:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
         return runs(worker)
 
-    before = signal.getsignal(signal.SIGTERM)
+    before = signal.getsignal(number)
     monkeypatch.setattr(FakeWorker, "run", run_and_stop)
     assert run(made.folder, "--out", tmp_path / "results.jsonl").exit_code == 130
     opened = sorted(name for what, name in launcher.log if what == "open")
     assert sorted(name for what, name in launcher.log if what == "close") == opened
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(number) == before
+
+
+def test_a_terminal_that_ends_is_ignored_where_the_caller_ignores_it(made: Artifact) -> None:
+    seen = []
+
+    class Watching(FakeLauncher):
+        def missing(self, case: Case) -> str | None:
+            seen.append(signal.getsignal(signal.SIGHUP))
+            return "nothing is run here"
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("exporter.benchmark.InstalledRuntimes", Watching)
+            run(made.folder)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    assert seen == [signal.SIG_IGN]
+
+
+def test_the_defaults_are_those_of_the_library() -> None:
+    options = {param.name: param.default for param in bench.params}
+    known = BenchmarkOptions()
+    for name in ("sessions", "min_runs", "min_seconds", "warm_up", "limit_s"):
+        assert options[name] == getattr(known, name), name
+
+
+@pytest.mark.usefixtures("launcher")
+def test_a_case_beyond_the_limit_is_a_row_that_says_so(
+    made: Artifact, launcher: FakeLauncher
+) -> None:
+    launcher.scripts["baseline"] = Script((3000.0,))
+    result = run(made.folder, "--limit", "20")
+    assert result.exit_code == 0, result.output
+    assert "failed, too slow" in rows(result.stdout)["baseline"]
+    assert "baseline failed: given up: a run takes 3.0 s" in result.stdout
 
 
 def test_a_failure_is_a_row_and_no_reason_to_fail(made: Artifact, launcher: FakeLauncher) -> None:
@@ -219,6 +262,7 @@ def test_a_report_is_one_file_with_the_command(made: Artifact, tmp_path: Path) -
     page = report.read_text(encoding="utf-8")
     assert page.lstrip().lower().startswith("<!doctype html")
     assert "albert-export bench" in page
+    assert result.stdout.splitlines()[-1] == f"report: {report}"
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
 
 
@@ -306,3 +350,51 @@ def test_a_real_artifact_on_one_core_needs_no_torch(artifact: Artifact, tmp_path
         assert record.threads_used == 1
     assert found[0].check.status == "passed"
     assert "these figures say nothing about 2 threads" in document["notices"][0]
+
+
+def workers_of(process: int) -> list[int]:
+    """Processes below one that still run, however deep."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if fields[0] != "Z":
+                parents[int(entry.name)] = int(fields[1])
+    found = [process]
+    for known in found:
+        found += [child for child, parent in parents.items() if parent == known]
+    return found[1:]
+
+
+def test_ctrl_c_in_real_workers_leaves_no_process_and_whole_records(
+    artifact: Artifact, tmp_path: Path
+) -> None:
+    out = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "exporter", "bench", str(artifact.folder)]
+    command += ["--runtime", "cpu,node", "--seq", "8", "--no-baseline", "--no-transfer"]
+    command += ["--out", str(out), "--sessions", "1", "--min-runs", "4", "--min-seconds"]
+    started = subprocess.Popen([*command, "60"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    end = time.monotonic() + 30
+    while not (workers := workers_of(started.pid)) and time.monotonic() < end:
+        time.sleep(0.02)
+    time.sleep(1.5)  # the model is open, and being measured
+    started.send_signal(signal.SIGINT)
+    output, errors = started.communicate(timeout=30)
+    assert started.returncode == 130, errors
+    assert b"Traceback" not in errors + output
+    assert workers
+    assert not [process for process in workers if Path(f"/proc/{process}").exists()]
+    (kept,) = measurements(out)
+    assert (kept.case.runtime, kept.flags[:1]) == ("cpu", ("interrupted",))
+    assert len(kept.samples_ms) >= 3
+    done = subprocess.run([*command, "0", "--resume"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    again = measurements(out)[1:]
+    assert [(r.case.runtime, r.status) for r in again] == [
+        ("cpu", "measured"),
+        ("node", "measured"),
+    ]
+    assert all("interrupted" not in record.flags for record in again)

@@ -113,3 +113,15 @@ def test_annotations_of_every_holder_are_counted() -> None:
     model.doc_string = "d"  # 1
     model.graph.inputs[0].metadata_props["k"] = "v"  # 2
     assert annotation_bytes(model) == 18
+
+
+def test_a_depth_with_a_lower_limit_is_still_the_input_that_sets_it() -> None:
+    model = build("""
+        main (float[2] x0, int64 most) => (float[2] y) <int64 most = {5}, int64 one = {1}> {
+            trips = Max (most, one)
+            y = Loop (trips, , x0) <body = layer (int64 i, bool go, float[2] a)
+                => (bool on, float[2] b) { on = Identity (go) b = Add (a, a) }>
+        }
+    """)
+    (loop,) = find_loops(model, graph_labels(model))
+    assert (loop.iterations, loop.depth_input) == (5, "most")

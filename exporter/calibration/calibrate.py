@@ -1,0 +1,176 @@
+"""Artifact and labelled text → the setting to leave early with, in the manifest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from exporter.artifact import Artifact
+from exporter.calibration.curve import Point, choose, measure_point
+from exporter.early_exit import LAYERS_USED, RULES, ExitRule
+from exporter.errors import BenchmarkError
+from exporter.evaluation.classifying import artifact_labels, choose_variants, classes_of, logits_of
+from exporter.evaluation.examples import Examples, read_examples
+from exporter.evaluation.labels import Truth, resolve_labels
+from exporter.evaluation.texts import TextEncoder
+from exporter.inputs import Feeds
+from exporter.runtimes.cpu import CpuSession
+
+__all__ = ["Calibrated", "CalibrationOptions", "calibrate_artifact"]
+
+Progress = Callable[[str, int, int], None]
+"""Called with the variant, how many examples there are, and how many of them are done."""
+
+
+@dataclass(frozen=True)
+class CalibrationOptions:
+    """How to choose.
+
+    Args:
+        max_loss: accuracy that may be lost against the full depth, in points.
+        text_column, label_column: names in the data file.
+        variants: models to calibrate, each by itself; none: all but the baselines.
+        values: settings to try; none: those of the rule.
+        limit: only so many examples, evenly spread over the file.
+        threads: compute threads.
+
+    Raises:
+        BenchmarkError: ``max_loss`` is negative.
+    """
+
+    max_loss: float = 0.5
+    text_column: str = "text"
+    label_column: str = "label"
+    variants: Sequence[str] = ()
+    values: Sequence[float] = ()
+    limit: int | None = None
+    threads: int = 1
+
+    def __post_init__(self) -> None:
+        if not self.max_loss >= 0:
+            raise BenchmarkError(f"the largest loss must be 0 points or more, not {self.max_loss}")
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """One model's curve, and the point taken.
+
+    Args:
+        variant: the model.
+        points: one for each setting, the earliest to leave first; the full depth is the last.
+        chosen: one of them.
+    """
+
+    variant: str
+    points: tuple[Point, ...]
+    chosen: Point
+
+    def to_dict(self, examples: Examples, options: CalibrationOptions) -> dict[str, Any]:
+        """Return what the manifest says, as plain JSON values."""
+        return {
+            "value": self.chosen.value,
+            "max_loss": options.max_loss,
+            "data": examples.name,
+            "data_sha256": examples.sha256,
+            "rows": len(examples.rows),
+            "runtime": "cpu",
+            "threads": options.threads,
+            "curve": [point.to_dict() for point in self.points],
+        }
+
+
+def calibrate_artifact(
+    artifact: Artifact,
+    data: Path,
+    options: CalibrationOptions | None = None,
+    progress: Progress = lambda variant, total, done: None,
+) -> tuple[Artifact, tuple[Calibrated, ...]]:
+    """Try settings on the examples of ``data``, choose one for each model, and write it down.
+
+    Every text goes through all settings before the next one does, one text at a time, so that
+    drift of the machine's speed meets all settings alike. Data that decided a setting flatters
+    it: report its accuracy on other data.
+
+    Returns:
+        The artifact with the new manifest: ``calibration`` in the record of each model.
+
+    Raises:
+        BenchmarkError: the artifact cannot leave early or gives no labels; the data file, its
+            labels or the tokenizer cannot be used; a variant does not exist.
+        ArtifactError: the manifest cannot be written.
+    """
+    options = options or CalibrationOptions()
+    rule, values = _settings(artifact, options.values)
+    encoder = TextEncoder.load(artifact)
+    examples = read_examples(
+        data,
+        text_column=options.text_column,
+        label_column=options.label_column,
+        limit=options.limit,
+    )
+    texts = encoder.encode(examples)
+    feeds = [batch.feeds for batch in encoder.batches(texts, 1)]
+    results = []
+    for variant, path in choose_variants(artifact, options.variants).items():
+        if options.variants and variant not in options.variants:
+            continue
+        session = CpuSession(path, threads=options.threads, inputs=artifact.inputs)
+        labels = logits_of(session.run(feeds[0])).shape[1]
+        truth = resolve_labels(examples, artifact_labels(artifact), labels)
+        points = _curve(session, feeds, rule, values, truth, variant, progress)
+        results.append(Calibrated(variant, points, choose(points, options.max_loss)))
+    by_variant = {result.variant: result.to_dict(examples, options) for result in results}
+    models = [
+        {**record, "calibration": by_variant.get(record["variant"], record.get("calibration"))}
+        for record in artifact.manifest["models"]
+    ]
+    return artifact.with_manifest({**artifact.manifest, "models": models}), tuple(results)
+
+
+def _settings(artifact: Artifact, asked: Sequence[float]) -> tuple[ExitRule, list[float]]:
+    """Return the rule and the values to try, that of the full depth last."""
+    early_exit = artifact.manifest.get("early_exit")
+    if early_exit is None:
+        raise BenchmarkError(
+            f"{artifact.folder} cannot leave early; export the model again with --early-exit"
+        )
+    rule = RULES[early_exit["rule"]]
+    values = list(asked) or list(rule.values)
+    if rule.name == "patience":
+        values = [value for value in values if value < early_exit["layers"]]
+    return rule, [*(value for value in dict.fromkeys(values) if value != rule.never), rule.never]
+
+
+def _curve(
+    session: CpuSession,
+    feeds: Sequence[Feeds],
+    rule: ExitRule,
+    values: Sequence[float],
+    truth: Truth,
+    variant: str,
+    progress: Progress,
+) -> tuple[Point, ...]:
+    shape = (len(values), len(feeds))
+    classes, layers, times = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
+    settings = [rule.feeds(value) for value in values]
+    for setting in settings:  # the first runs of a session are slow
+        session.run(feeds[0] | setting)
+    for row, text in enumerate(feeds):
+        for number, setting in enumerate(settings):
+            given = text | setting
+            start = time.perf_counter()
+            outputs = session.run(given)
+            times[number, row] = (time.perf_counter() - start) * 1e3
+            classes[number, row] = classes_of(logits_of(outputs))[0]
+            layers[number, row] = outputs[LAYERS_USED][0]
+        progress(variant, len(feeds), row + 1)
+    full = classes[-1], times[-1]
+    return tuple(
+        measure_point(value, classes[number], layers[number], times[number], full, truth.classes)
+        for number, value in enumerate(values)
+    )

@@ -1,0 +1,107 @@
+"""``albert-export calibrate``: when a model that can leave early should."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from exporter.cli.console import FiniteFloat, clear_errors, output_console
+from exporter.cli.evaluate_command import progress_bar
+from exporter.cli.lists import CommaList
+
+if TYPE_CHECKING:
+    from exporter.calibration import Calibrated
+
+__all__ = ["calibrate"]
+
+
+@click.command()
+@click.argument("artifact", type=click.Path(path_type=Path))
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    required=True,
+    help="Labelled text: JSON lines, or CSV with a header; UTF-8.",
+)
+@click.option(
+    "--max-loss",
+    type=FiniteFloat(min=0),
+    default=0.5,
+    show_default=True,
+    help="Accuracy that may be lost against all layers, in points.",
+)
+@click.option("--text-column", default="text", show_default=True, help="Column of the text.")
+@click.option("--label-column", default="label", show_default=True, help="Column of the label.")
+@click.option(
+    "--variant",
+    "variants",
+    type=CommaList(click.STRING, "NAMES"),
+    help="Models, such as fp32,int8.  [default: all but the baselines]",
+)
+@click.option(
+    "--values",
+    type=CommaList(click.FLOAT, "NUMBERS"),
+    help="Settings to try, such as 0.7,0.8,0.9.  [default: about 15, by the rule]",
+)
+@click.option("--limit", type=click.IntRange(1), help="Only so many examples, evenly spread.")
+@click.option(
+    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Compute threads."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the curves as JSON.")
+@clear_errors
+def calibrate(
+    artifact: Path,
+    data: Path,
+    variants: tuple[str, ...] | None,
+    values: tuple[float, ...] | None,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """Choose the cheapest setting at which the models of ARTIFACT stay accurate.
+
+    ARTIFACT was exported with --early-exit. Each model is run on every text at every setting;
+    the one that uses the fewest layers and loses at most --max-loss points goes into the
+    manifest, with the whole curve. Take data that the model was not trained on, and report
+    accuracy on other data than this: the choice fits the data it was made on.
+    """
+    from exporter.artifact import Artifact
+    from exporter.calibration import CalibrationOptions, calibrate_artifact
+
+    chosen = CalibrationOptions(variants=variants or (), values=values or (), **options)
+    with progress_bar() as progress:
+        loaded = Artifact.load(artifact, check_hashes=True)
+        written, results = calibrate_artifact(loaded, data, chosen, progress)
+    if as_json:
+        models = written.manifest["models"]
+        curves = {m["variant"]: m["calibration"] for m in models if m.get("calibration")}
+        click.echo(json.dumps(curves, indent=2, ensure_ascii=False))
+    else:
+        _print_curves(results, written.manifest["early_exit"]["input"], chosen.max_loss)
+
+
+def _print_curves(results: Sequence[Calibrated], setting: str, max_loss: float) -> None:
+    from rich.table import Table
+
+    console = output_console()
+    for result in results:
+        table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
+        for heading in (setting, "accuracy", "points lost", "layers", "p90", "ms", "of all", ""):
+            table.add_column(heading, justify="right")
+        for point in result.points:
+            row = point.to_dict()
+            table.add_row(
+                f"{point.value:g}",
+                f"{row['accuracy']:.1%}",
+                f"{point.loss:+.2f}",
+                f"{point.mean_layers:.2f}",
+                f"{point.p90_layers:.0f}",
+                f"{point.mean_ms:.2f}",
+                f"{point.relative_ms:.2f}",
+                "chosen" if point is result.chosen else "",
+            )
+        console.print(f"{result.variant}: at most {max_loss:g} points lost", markup=False)
+        console.print(table)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from exporter.artifact import Artifact
+from exporter.cli.calibrate_command import calibrate
+from exporter.cli.evaluate_command import evaluate
+from tests.evaluation.exits import leaving_artifact
+
+DATA = "text,label\ngood good film,negative\ngood,positive\nbad,negative\ngood good film,positive\n"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    path = tmp_path / "d.csv"
+    path.write_text(DATA)
+    return path
+
+
+@pytest.fixture
+def artifact(tmp_path: Path) -> Artifact:
+    return leaving_artifact(tmp_path / "exit-onnx")
+
+
+def run(*arguments: object) -> Result:
+    return CliRunner().invoke(calibrate, list(map(str, arguments)))
+
+
+def test_the_table_has_the_curve_and_marks_the_choice(artifact: Artifact, data: Path) -> None:
+    result = run(artifact.folder, "--data", data, "--values", "0,0.9", "--variant", "fp32")
+    assert result.exit_code == 0, result.output
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert lines[0] == ["fp32:", "at", "most", "0.5", "points", "lost"]
+    assert lines[1][0] == "exit_threshold"
+    columns = [(row[0], row[1], row[2], row[3]) for row in lines[2:]]
+    assert columns == [
+        ("0", "75.0%", "+0.00", "1.00"),
+        ("0.9", "75.0%", "+0.00", "1.50"),
+        ("1", "75.0%", "+0.00", "3.00"),
+    ]
+    assert [row[-1] == "chosen" for row in lines[2:]] == [True, False, False]
+
+
+def test_json_is_what_the_manifest_holds(artifact: Artifact, data: Path) -> None:
+    result = run(artifact.folder, "--data", data, "--values", "0", "--json", "--max-loss", 3)
+    assert result.exit_code == 0, result.output
+    printed = json.loads(result.stdout)
+    models = Artifact.load(artifact.folder).manifest["models"]
+    assert printed == {model["variant"]: model["calibration"] for model in models}
+    assert printed["int8"]["max_loss"] == 3
+
+
+def test_evaluate_then_tells_the_layers_used(artifact: Artifact, data: Path) -> None:
+    run(artifact.folder, "--data", data, "--values", "0.9", "--variant", "fp32")
+    result = CliRunner().invoke(evaluate, [str(artifact.folder), "--data", str(data)])
+    assert result.exit_code == 0, result.output
+    rows = {line.split()[0]: line.split() for line in result.stdout.splitlines() if line.strip()}
+    assert rows["fp32"][-1] == "all"
+    assert rows["fp32-exit"][-2:] == ["1.50,", "2"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--max-loss", "-1"], "-1"),
+        (["--values", "high"], "'high' is not a valid float"),
+        (["--variant", "int4"], "has no model 'int4'"),
+        (["--limit", "0"], "0 is not in the range"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    artifact: Artifact, data: Path, arguments: list[str], message: str
+) -> None:
+    result = run(artifact.folder, "--data", data, *arguments)
+    assert result.exit_code != 0
+    assert message in result.output
