@@ -37,7 +37,7 @@ LAYOUTS = {
 }
 """How each is exported; rolled comes first, so that ``bench`` compares the others with it."""
 
-BENCH = ("--sessions", "6", "--min-runs", "24", "--min-seconds", "2", "--no-transfer")
+BENCH = ("--sessions", "4", "--min-runs", "16", "--min-seconds", "2", "--no-transfer")
 
 
 @dataclass(frozen=True)
