@@ -28,19 +28,22 @@ scope.addEventListener('fetch', (event) => {
   const { origin, pathname } = new URL(event.request.url);
   const passes =
     event.request.method !== 'GET' ||
+    event.request.cache === 'only-if-cached' ||
     origin !== scope.location.origin ||
     /^\/(f|p|a)\/|^\/api\/(session|results)/.test(pathname);
-  if (!passes) event.respondWith(answer(event.request, pathname));
+  if (!passes) event.respondWith(answer(event, pathname));
 });
 
 /**
- * @param {Request} request
+ * @param {ScopeEvent} event
  * @param {string} pathname
  * @returns {Promise<Response>}
  */
-async function answer(request, pathname) {
+async function answer(event, pathname) {
   try {
-    return await fetch(request);
+    const response = await fetch(event.request);
+    if (response.ok) event.waitUntil(put(pathname, response.clone()));
+    return response;
   } catch (error) {
     const known = await caches.match(pathname, { cacheName: PAGES, ignoreSearch: true });
     if (known) return known;
@@ -48,9 +51,27 @@ async function answer(request, pathname) {
   }
 }
 
-/** @param {string[]} urls */
+/**
+ * Keep what was loaded before this worker was there. It is taken from the browser's cache alone:
+ * where that keeps nothing, the next visit's passes through here.
+ *
+ * @param {string[]} urls
+ */
 async function keep(urls) {
+  const options = /** @type {const} */ ({ cache: 'only-if-cached', mode: 'same-origin' });
+  await Promise.allSettled(
+    urls.map(async (url) => {
+      const response = await fetch(url, options);
+      if (response.ok) await put(url, response);
+    }),
+  );
+}
+
+/**
+ * @param {string} pathname
+ * @param {Response} response
+ */
+async function put(pathname, response) {
   const cache = await caches.open(PAGES);
-  // One that is missing must not keep the others out; the browser asks whether each changed.
-  await Promise.allSettled(urls.map((url) => cache.add(url)));
+  await cache.put(pathname, response).catch(() => undefined); // a refused quota
 }

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from exporter.errors import ExportError
-from exporter.inputs import Feeds, ModelInputs
+from exporter.inputs import Feeds
 from exporter.packed_arrays import pack_array, unpack_array
 from exporter.records import Check
 from exporter.reference import check_outputs, read_reference
@@ -37,8 +37,7 @@ class _OpenModel:
         from exporter.runtimes.cpu import CpuSession
 
         runtime_start_ms = _ms_since(start)
-        inputs = ModelInputs.from_dict(request["inputs"])
-        self._feeds = inputs.draw(request["sizes"])
+        self._feeds = _unpacked(request["feeds"])
         path, threads = Path(request["model"]), request["threads"]
         before = _memory("VmRSS")
         start = time.perf_counter()
@@ -72,11 +71,7 @@ class _OpenModel:
         if request["type"] == "run":
             return {"type": "ran", "ms": self._run()[0]}
         if request["type"] == "compute":
-            packed = request.get("feeds")
-            feeds = (
-                {name: unpack_array(value) for name, value in packed.items()} if packed else None
-            )
-            ms, outputs = self._run(feeds)
+            ms, outputs = self._run(_unpacked(request.get("feeds", {})))
             values = {name: pack_array(array) for name, array in outputs.items()}
             return {"type": "computed", "ms": ms, "outputs": values}
         if request["type"] == "memory":
@@ -95,6 +90,10 @@ class _OpenModel:
         if reference is None or tolerance is None:
             return Check()
         return check_outputs(read_reference(Path(reference)), self._session.run, tolerance)
+
+
+def _unpacked(feeds: Mapping[str, Any]) -> Feeds:
+    return {name: unpack_array(value) for name, value in feeds.items()}
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from exporter.packed_arrays import pack_array
 from exporter.runtimes.device import describe_python
 from exporter.runtimes.line_process import LineProcess
 from exporter.runtimes.worker import MessageWorker, Task
@@ -20,13 +21,12 @@ class CpuWorker(MessageWorker):
     """
 
     def __init__(self, task: Task) -> None:
-        task.feeds()  # wrong sizes show before a process is started
+        feeds = task.feeds()  # wrong sizes show before a process is started
         # -P: a folder or file of the caller's must not be imported in place of ours.
         command = [sys.executable, "-P", "-m", "exporter.runtimes.cpu_process"]
         request: dict[str, Any] = {
             "model": str(task.path),
-            "inputs": task.inputs.to_dict(),
-            "sizes": dict(task.sizes),
+            "feeds": {name: pack_array(array) for name, array in feeds.items()},
             "threads": task.usable_threads,
             "reference": str(task.reference) if task.reference else None,
             "tolerance": task.tolerance,

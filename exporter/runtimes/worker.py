@@ -44,6 +44,7 @@ class Task:
         path: the model; external data lies beside it, as ``<name>_data…`` or ``<name>.data…``.
         inputs: what it takes.
         sizes: size of each symbolic dimension of a run.
+        given: arrays to run on; ``None``: random ones of these sizes.
         threads: compute threads asked for; not more are used than there are usable cores.
         reference: ``reference.json`` of the artifact, where the outputs are to be checked.
         tolerance: largest relative error against it.
@@ -61,14 +62,15 @@ class Task:
     warm_first: bool = True
     heap_bytes: int | None = None
     timeout_s: float = 300.0
+    given: Feeds | None = None
 
     def feeds(self) -> Feeds:
-        """Draw the arrays to run on; the same in every runtime.
+        """Return the arrays to run on; the same in every runtime.
 
         Raises:
             ExportError: the sizes are beyond what the model takes.
         """
-        feeds = self.inputs.draw(self.sizes)
+        feeds = self.given or self.inputs.draw(self.sizes)
         self.inputs.check(feeds)
         return feeds
 
@@ -111,6 +113,9 @@ class Worker(Protocol):
 
     def outputs(self, feeds: Feeds | None = None) -> dict[str, np.ndarray]:
         """Run once, on other inputs where given; return the named outputs."""
+
+    def compute(self, feeds: Feeds | None = None) -> tuple[float, dict[str, np.ndarray]]:
+        """Run once, on other inputs where given; return milliseconds and the named outputs."""
 
     def memory(self) -> Memory:
         """Memory now."""

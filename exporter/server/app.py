@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import hmac
 import json
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+import brotli  # type: ignore[import-untyped]
 from aiohttp import web
 
 from exporter.records import Measurement
@@ -39,6 +41,7 @@ from exporter.server.replies import (
     IMMUTABLE,
     NEVER_STORED,
     REVALIDATE,
+    choose,
     lists_etag,
     send_file,
 )
@@ -105,8 +108,13 @@ class _Answers:
         self._service = service
         site, policy = service.site, service.policy
         document = catalogue(site, service.encodings, isolated=policy.isolated)
-        self._catalogue = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
-        self._catalogue_etag = f'"{hashlib.sha256(self._catalogue).hexdigest()[:32]}"'
+        text = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        self._catalogue = {
+            None: text,
+            "br": brotli.compress(text),
+            "gzip": gzip.compress(text, mtime=0),
+        }
+        self._catalogue_digest = hashlib.sha256(text).hexdigest()[:32]
         self._by_path = {
             (served.slug, name): file
             for served in site.artifacts
@@ -167,11 +175,18 @@ class _Answers:
         )
 
     async def artifacts(self, request: web.Request) -> web.StreamResponse:
-        headers = {"ETag": self._catalogue_etag, "Cache-Control": REVALIDATE}
-        if lists_etag(request, "If-None-Match", self._catalogue_etag):
+        coding = choose(request.headers, ("br", "gzip"))
+        etag = f'"{"-".join(filter(None, (self._catalogue_digest, coding)))}"'
+        headers = {"ETag": etag, "Cache-Control": REVALIDATE, "Vary": "Accept-Encoding"}
+        if lists_etag(request, "If-None-Match", etag):
             raise web.HTTPNotModified(headers=headers)
+        if coding is not None:
+            headers["Content-Encoding"] = coding
         return web.Response(
-            body=self._catalogue, content_type="application/json", charset="utf-8", headers=headers
+            body=self._catalogue[coding],
+            content_type="application/json",
+            charset="utf-8",
+            headers=headers,
         )
 
     async def session(self, request: web.Request) -> web.StreamResponse:

@@ -46,7 +46,9 @@ _ASSETS = {
     "tokenizer": "tokenizer.json",
     "tokenizer_config": "tokenizer_config.json",
 }
-_FROM_MANIFEST = ("scheme", "layout", "unique_bytes", "unshared_bytes", "inputs", "outputs")
+_FROM_MANIFEST = (
+    "scheme", "layout", "unique_bytes", "unshared_bytes", "inputs", "outputs", "early_exit",
+)  # fmt: skip
 _FROM_MODEL = ("variant", "stored_bytes", "precision", "tolerance", "coverage", "note")
 
 
@@ -99,6 +101,7 @@ def _variant(
     weights = external_data(served.files, main.name)
     return {
         **{key: model.get(key) for key in _FROM_MODEL},
+        "exit_value": (model.get("calibration") or {}).get("value"),
         "sha256": combined_digest([file.sha256 for file in (main, *weights)]),
         "model": _file(main, encodings),
         "external_data": [

@@ -20,7 +20,7 @@ from typing import Literal, Protocol
 
 import brotli  # type: ignore[import-untyped]
 
-from exporter.server.content_types import compressible
+from exporter.runtimes.content_types import compressible
 from exporter.server.files import ServedFile
 
 __all__ = ["LARGEST_BYTES", "Coding", "Encoding", "Encodings"]

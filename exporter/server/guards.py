@@ -16,12 +16,13 @@ __all__ = ["Policy", "check_origin", "host_name", "is_loopback", "plain_errors"]
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+# `blob:` lets a page use the copies of the runtime that it keeps itself where no browser would.
 CONTENT_SECURITY_POLICY = "; ".join(
     (
         "default-src 'none'",
-        "script-src 'self' 'wasm-unsafe-eval'",
-        "worker-src 'self'",
-        "connect-src 'self'",
+        "script-src 'self' blob: 'wasm-unsafe-eval'",
+        "worker-src 'self' blob:",
+        "connect-src 'self' blob:",
         "style-src 'self'",
         "img-src 'self' data: blob:",
         "font-src 'self'",
@@ -33,7 +34,7 @@ CONTENT_SECURITY_POLICY = "; ".join(
 )
 
 _DENIED = (
-    "accelerometer", "bluetooth", "camera", "display-capture", "geolocation", "gyroscope", "hid",
+    "accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "hid",
     "magnetometer", "microphone", "midi", "payment", "serial", "usb",
 )  # fmt: skip
 _ALLOWED = ("clipboard-write", "cross-origin-isolated", "screen-wake-lock")
@@ -42,16 +43,23 @@ PERMISSIONS_POLICY = ", ".join(
     [*(f"{feature}=(self)" for feature in _ALLOWED), *(f"{feature}=()" for feature in _DENIED)]
 )
 
+SCRIPT_POLICY = (
+    "default-src 'none'; script-src 'self' blob: 'wasm-unsafe-eval'; connect-src 'self' blob:"
+)
+"""The part of it that binds workers, whose script brings its own. Everything that is no page
+has this one, since headers are a third of what small files cost."""
+
 _COMMON = {
-    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_ISOLATION = {
-    "Cross-Origin-Embedder-Policy": "require-corp",
-    "Cross-Origin-Opener-Policy": "same-origin",
+_DOCUMENT = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "Permissions-Policy": PERMISSIONS_POLICY,
+    "Referrer-Policy": "no-referrer",
 }
+_EMBEDDER = {"Cross-Origin-Embedder-Policy": "require-corp"}
+_OPENER = {"Cross-Origin-Opener-Policy": "same-origin"}
 
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]+)\]|(?P<name>[A-Za-z0-9._-]+))(?::\d{1,5})?")
 
@@ -74,19 +82,20 @@ class Policy:
     @property
     def salt(self) -> str:
         """Changes when the headers do: browsers keep a page's headers as long as its ETag."""
-        content = repr(
-            (sorted({**_COMMON, **_ISOLATION}.items()), PERMISSIONS_POLICY, self.isolated)
-        )
+        headers = {**_COMMON, **_DOCUMENT, **_EMBEDDER, **_OPENER}
+        content = repr((sorted(headers.items()), SCRIPT_POLICY, self.isolated))
         return hashlib.sha256(content.encode()).hexdigest()[:6]
 
     async def add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         """Complete the headers of an answer; connect to ``on_response_prepare``."""
         response.headers.update(_COMMON)
-        document = response.headers.get("Content-Type", "text/html").startswith("text/html")
-        if document:
-            response.headers["Permissions-Policy"] = PERMISSIONS_POLICY
-        if self.isolated or not document:
-            response.headers.update(_ISOLATION)
+        if _is_document(request, response):
+            response.headers.update(_DOCUMENT)
+            if self.isolated:
+                response.headers.update({**_EMBEDDER, **_OPENER})
+        else:
+            response.headers["Content-Security-Policy"] = SCRIPT_POLICY
+            response.headers.update(_EMBEDDER)
         response.headers.setdefault("Cache-Control", NEVER_STORED)
         response.headers["Server"] = "albert-export"
 
@@ -109,6 +118,13 @@ class Policy:
                 text="this server does not answer under that name; use the address it printed"
             )
         return await handler(request)
+
+
+def _is_document(request: web.Request, response: web.StreamResponse) -> bool:
+    kind = response.headers.get("Content-Type")
+    if kind is None:  # nothing new about what the browser has
+        return request.path.endswith(("/", ".html"))
+    return kind.startswith("text/html")
 
 
 def plain_errors(report: Callable[[str], None]) -> Callable[..., Awaitable[web.StreamResponse]]:

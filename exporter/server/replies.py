@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import BinaryIO
 
 from aiohttp import web
@@ -17,7 +17,15 @@ from aiohttp import web
 from exporter.server.encodings import Coding, Encodings
 from exporter.server.files import ChangedFileError, ServedFile
 
-__all__ = ["IMMUTABLE", "NEVER_STORED", "REVALIDATE", "accepted", "lists_etag", "send_file"]
+__all__ = [
+    "IMMUTABLE",
+    "NEVER_STORED",
+    "REVALIDATE",
+    "accepted",
+    "choose",
+    "lists_etag",
+    "send_file",
+]
 
 IMMUTABLE = "public, max-age=31536000, immutable"
 REVALIDATE = "no-cache"
@@ -51,7 +59,10 @@ async def send_file(
     plain_etag = _etag(file, salt)
     asked = _asked_range(request, plain_etag)
     # A range is one of the file itself: its parts fit together whatever was accepted.
-    wished = None if asked else _choose(request.headers, file, encodings)
+    wished = None
+    if not asked:
+        made = [coding for coding in _CODINGS if encodings.get(file, coding)]
+        wished = choose(request.headers, made)
     stream, coding, size = await asyncio.to_thread(_open, file, encodings, wished)
     with stream:
         etag = _etag(file, salt, coding)
@@ -93,6 +104,13 @@ def accepted(headers: Mapping[str, str]) -> dict[str, float]:
     return weights
 
 
+def choose(headers: Mapping[str, str], made: Collection[Coding]) -> Coding | None:
+    """Return the best of the codings ``made`` that a client accepts."""
+    weights = accepted(headers)
+    rest = weights.get("*", 0.0)
+    return next((c for c in _CODINGS if c in made and weights.get(c, rest) > 0), None)
+
+
 def lists_etag(request: web.Request, header: str, etag: str) -> bool:
     """Whether a condition names ``etag``, weakly compared, or any."""
     listed = [
@@ -103,13 +121,6 @@ def lists_etag(request: web.Request, header: str, etag: str) -> bool:
 
 def _etag(file: ServedFile, salt: str, coding: Coding | None = None) -> str:
     return f'"{"-".join(filter(None, (file.sha256[:32], salt, coding)))}"'
-
-
-def _choose(headers: Mapping[str, str], file: ServedFile, encodings: Encodings) -> Coding | None:
-    weights = accepted(headers)
-    rest = weights.get("*", 0.0)
-    wished = [coding for coding in _CODINGS if weights.get(coding, rest) > 0]
-    return next((coding for coding in wished if encodings.get(file, coding)), None)
 
 
 def _open(

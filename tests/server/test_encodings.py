@@ -12,9 +12,9 @@ import pytest
 from exporter.artifact import artifact_names
 from exporter.benchmark.subjects import model_file
 from exporter.errors import ArtifactError
+from exporter.runtimes.content_types import content_type
 from exporter.server import encodings as encodings_module
 from exporter.server.catalogue import catalogue
-from exporter.server.content_types import content_type
 from exporter.server.encodings import Encodings
 from exporter.server.files import Pages, ServedFile, Site, check_hashes, read_artifacts
 from tests.server.samples import FILES, NOISE, WEIGHTS, sha256, write_artifact

@@ -214,6 +214,54 @@ def test_the_catalogue_leads_to_every_file_with_its_true_sizes(server: RunningSe
     assert manifest == json.loads((server.folder / "model-onnx/albert-export.json").read_text())
 
 
+def test_the_catalogue_comes_compressed_too(server: RunningServer) -> None:
+    plain = server.ask("/api/artifacts.json")
+    for wish, unpack in (("br", brotli.decompress), ("gzip", gzip.decompress)):
+        answer = server.ask("/api/artifacts.json", {"Accept-Encoding": wish})
+        assert answer.headers["Content-Encoding"] == wish
+        assert answer.headers["Vary"] == "Accept-Encoding"
+        assert unpack(answer.body) == plain.body
+        assert len(answer.body) < len(plain.body) / 2
+        assert answer.headers["ETag"] != plain.headers["ETag"]
+        conditions = {"Accept-Encoding": wish, "If-None-Match": answer.headers["ETag"]}
+        assert server.ask("/api/artifacts.json", conditions).status == 304
+
+
+SCRIPT = b"""/**
+ * @file What people read.
+ */
+import { one } from './one.js'; // kept: it shares its line
+
+  /** @type {number} */
+const two = /** @type {any} */ (one) + 1;
+// gone
+const url = 'https://example.org/**/x'; /* kept */
+  /** @type {any} */ (two).run();
+/** one line */
+export { two, url };
+"""
+
+
+def test_scripts_are_sent_without_the_comments_on_lines_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "pages/measure/script.js"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(SCRIPT)
+    with running(tmp_path) as server:
+        first = server.ask("/measure/script.js")
+        assert first.text.splitlines() == [
+            "import { one } from './one.js'; // kept: it shares its line",
+            "",
+            "const two = /** @type {any} */ (one) + 1;",
+            "const url = 'https://example.org/**/x'; /* kept */",
+            "  /** @type {any} */ (two).run();",
+            "export { two, url };",
+        ]
+        packed = server.ask("/measure/script.js", {"Accept-Encoding": "gzip"})
+        assert gzip.decompress(packed.body) == first.body
+        path.write_bytes(b"/** new */\nexport {};\n")
+        assert server.ask("/measure/script.js").text == "export {};\n"
+
+
 def test_a_folder_of_pages_ends_with_a_slash(server: RunningServer) -> None:
     answer = server.ask("/bench")
     assert (answer.status, answer.headers["Location"]) == (308, "/bench/")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from exporter.cli.report_command import report
 from exporter.errors import BenchmarkError
 from exporter.records import Evaluation, Measurement, parse_record, to_json
 from exporter.server import delivery, read_results
@@ -74,6 +76,24 @@ def test_what_two_devices_send_is_stored_shown_and_read_back(tmp_path: Path) -> 
         lines = exported.text.splitlines()
         assert [parse_record(line) for line in lines] == server.results
     assert list(read_results(tmp_path / "results")) == server.results
+
+
+def test_two_devices_meet_in_one_report(tmp_path: Path) -> None:
+    with running(tmp_path) as server:
+        for label, engine, ms in (
+            ("Phone of Ada", "Safari 19", 20.0),
+            ("Tablet", "Chrome 156", 9.5),
+        ):
+            device = {**measurement()["device"], "label": label, "engine": engine}
+            sent = measurement(run=label, device=device, samples_ms=[ms] * 5)
+            assert server.post(sent).status == 200
+    document = tmp_path / "report.md"
+    arguments = [str(tmp_path / "results"), "--format", "md", "--output", str(document)]
+    done = CliRunner().invoke(report, arguments)
+    assert done.exit_code == 0, done.output
+    text = document.read_text(encoding="utf-8")
+    for words in ("Phone of Ada", "WASM in Safari 19", "20", "Tablet", "WASM in Chrome 156", "9.5"):
+        assert words in text
 
 
 def test_the_same_record_again_changes_nothing(tmp_path: Path) -> None:

@@ -5,10 +5,11 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import onnx
 import pytest
 
 import exporter
-from exporter.artifact import MANIFEST_NAME
+from exporter.artifact import MANIFEST_NAME, Artifact, sha256_file
 from exporter.json_files import read_json
 from exporter.pipeline import ExportOptions, export_model
 from tests.web.driving import Driven, driven
@@ -39,11 +40,29 @@ def without_tokenizer(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture(scope="package")
+def outside(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same artifact, with the weights of its fp32 file in a file of their own."""
+    folder = tmp_path_factory.mktemp("outside") / "outside"
+    shutil.copytree(demo, folder)
+    path = folder / Artifact.load(demo).models()["fp32"].relative_to(demo)
+    data = path.with_name(f"{path.name}_data")
+    onnx.save_model(
+        onnx.load(path), path, save_as_external_data=True, location=data.name, size_threshold=1024
+    )
+    manifest = read_json(folder / MANIFEST_NAME)
+    for file in (path, data):
+        record = {"bytes": file.stat().st_size, "sha256": sha256_file(file)}
+        manifest["files"][file.relative_to(folder).as_posix()] = record
+    (folder / MANIFEST_NAME).write_text(json.dumps(manifest), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="package")
 def site(
-    demo: Path, without_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+    demo: Path, without_tokenizer: Path, outside: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PagesServer]:
     """The pages with the demo model first."""
-    with serving([demo, without_tokenizer], tmp_path_factory.mktemp("site")) as server:
+    with serving([demo, without_tokenizer, outside], tmp_path_factory.mktemp("site")) as server:
         yield server
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.packages import cache_folder
-from exporter.runtimes.browsers import find_browsers
+from tests.browsers import installed
 
 __all__ = ["Driven", "driven"]
 
@@ -20,11 +20,20 @@ _DRIVER = Path(__file__).with_name("driver.mjs")
 
 
 class Driven:
-    """One browser with one page."""
+    """One browser with one page.
 
-    def __init__(self, process: subprocess.Popen[str], name: str) -> None:
+    Args:
+        process: the driver.
+        name: ``chromium`` (or one that stands for it) or ``firefox``.
+        product: what it is called, ``chrome`` say.
+        version: as it says itself.
+    """
+
+    def __init__(
+        self, process: subprocess.Popen[str], name: str, product: str, version: str
+    ) -> None:
         self._process = process
-        self.name = name
+        self.name, self.product, self.version = name, product, version
 
     def open(self, url: str, **options: Any) -> None:
         """Open a page in a fresh profile."""
@@ -73,14 +82,13 @@ class Driven:
 @contextmanager
 def driven(name: str) -> Iterator[Driven]:
     """Start ``chromium`` or ``firefox``; both have to be installed."""
-    found = {browser.name: browser for browser in find_browsers()}
-    assert name in found, f"these tests need {name}: install it (Debian: chromium, firefox-esr)"
+    found = installed(name)
     kind = "firefox" if name == "firefox" else "chrome"
-    command = ["node", str(_DRIVER), str(_puppeteer()), kind, str(found[name].path)]
+    command = ["node", str(_DRIVER), str(_puppeteer()), kind, str(found.path)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        browser = Driven(process, name)
+        browser = Driven(process, name, found.name, found.version)
         try:
             assert process.stdout
             assert process.stdout.readline(), f"{name} did not start"

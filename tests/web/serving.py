@@ -57,7 +57,7 @@ class PagesServer:
 @contextmanager
 def serving(artifacts: list[Path], folder: Path, *, isolated: bool = True) -> Iterator[PagesServer]:
     """Serve ``artifacts`` with the project's pages, without compression."""
-    policy = Policy(isolated=isolated)
+    policy = Policy(isolated=isolated, hosts=("localhost", "laptop.test"))
     packages = [
         Package.read("onnxruntime-web", runtime_files(), _RUNTIME, policy.salt),
         Package.read(

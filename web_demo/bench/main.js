@@ -3,14 +3,14 @@
 import { loadCatalogue } from '../shared/catalogue.js';
 import { byId, showProblem } from '../shared/dom.js';
 import { describeDevice } from '../shared/device.js';
-import { prepareOffline } from '../shared/offline.js';
+import { keepPages } from '../shared/offline.js';
 import { problemOf } from '../shared/problems.js';
 import { requireAbilities } from '../shared/runtime.js';
 import { takeToken } from '../shared/session.js';
 import { BenchPage } from './page.js';
 
 takeToken();
-start().finally(prepareOffline);
+start().finally(keepPages);
 
 async function start() {
   try {

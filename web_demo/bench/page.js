@@ -4,21 +4,19 @@
 
 import { byId, element, setText, showProblem } from '../shared/dom.js';
 import { formatBytes, formatTime, median, plural } from '../shared/format.js';
-import { loadVariant } from '../shared/loading.js';
-import { prepareOffline } from '../shared/offline.js';
+import { loadVariant, locationOf } from '../shared/loading.js';
 import { Problem, problemOf } from '../shared/problems.js';
 import { findToken, readRecords, sendRecords } from '../shared/session.js';
 import { CrashMarker, Visibility, Wakefulness, coolDown } from './guards.js';
 import { PlanForm } from './plan-form.js';
-import { referenceOf } from './plan.js';
+import { estimateBytes, memoryBudget, referenceOf } from './plan.js';
 import { RunProtocol } from './protocol.js';
-import { speedUp, toMarkdown } from './records.js';
+import { Outcome, speedUp, toMarkdown } from './records.js';
 import { describeCase, showChart, showDevices, showRows } from './results-view.js';
 
 /** @typedef {import('../shared/catalogue.js').Catalogue} Catalogue */
 /** @typedef {import('../shared/device.js').DeviceInfo} DeviceInfo */
 /** @typedef {import('./records.js').Measurement} Measurement */
-/** @typedef {import('./records.js').Outcome} Outcome */
 /** @typedef {import('./results-view.js').Shown} Shown */
 /** @typedef {import('./plan.js').Arm} Arm */
 
@@ -92,7 +90,7 @@ export class BenchPage {
   }
 
   async #measure() {
-    const { runs, effort } = this.#form;
+    const { runs, effort, refused } = this.#form;
     const control = new AbortController();
     this.#control = control;
     this.#form.open = false;
@@ -103,6 +101,7 @@ export class BenchPage {
     byId('stop-button', HTMLButtonElement).focus({ preventScroll: true });
     byId('running', HTMLElement).scrollIntoView({ block: 'nearest' });
     await this.#wakefulness.begin();
+    this.#tellRefused(refused);
     try {
       for (const [index, { arms }] of runs.entries()) {
         if (control.signal.aborted) break;
@@ -122,6 +121,34 @@ export class BenchPage {
   }
 
   /**
+   * What this device would not bear is a result too, and sent with the first of the others.
+   *
+   * @param {Arm[]} arms
+   */
+  #tellRefused(arms) {
+    const run = `web-${randomName()}`;
+    const budget = formatBytes(memoryBudget(this.#device));
+    for (const arm of arms) {
+      const outcome = new Outcome(arm);
+      const need = formatBytes(estimateBytes(arm.variant));
+      outcome.refuse(
+        `needs about ${need} of memory, and this device is likely to end a page beyond ${budget}`,
+      );
+      const record = outcome.record(this.#stamp(run));
+      this.#finished.push({ record, speedUp: NaN, pending: false });
+      this.#unsent.add(record);
+    }
+  }
+
+  /**
+   * @param {string} run
+   * @returns {import('./records.js').Stamp}
+   */
+  #stamp(run) {
+    return { tool: this.#catalogue.tool, run, device: this.#device, label: this.#form.label };
+  }
+
+  /**
    * @param {Arm[]} arms
    * @param {import('./protocol.js').Effort} effort
    * @param {number} index
@@ -130,17 +157,14 @@ export class BenchPage {
    */
   async #measureRun(arms, effort, index, count, signal) {
     const run = `web-${randomName()}`;
-    const stamp = { tool: this.#catalogue.tool, run, device: this.#device };
-    const recordOf = (/** @type {Outcome} */ outcome) =>
-      outcome.record({ ...stamp, label: this.#form.label });
-    const { keeps } = await prepareOffline();
+    const recordOf = (/** @type {Outcome} */ outcome) => outcome.record(this.#stamp(run));
     const part = count > 1 ? `Round ${index + 1} of ${count}: ` : '';
     const [{ case: first }] = arms;
     const shape = `${plural(first.threads, 'thread')}, ${plural(first.sequence, 'token')}`;
     const protocol = new RunProtocol(arms, effort, {
       signal,
       open: (arm, thorough, onProgress) =>
-        this.#open(arm, { thorough, keeps, signal, onProgress }),
+        this.#open(arm, { thorough, signal, onProgress }),
       tell: (words, share) => {
         setText(byId('running-words', HTMLElement), `${part}${shape}: ${words}`);
         byId('running-bar', HTMLProgressElement).value = (index + share) / count;
@@ -166,11 +190,11 @@ export class BenchPage {
 
   /**
    * @param {Arm} arm
-   * @param {{ thorough: boolean, keeps: boolean, signal: AbortSignal,
+   * @param {{ thorough: boolean, signal: AbortSignal,
    *   onProgress: (progress: import('../shared/loading.js').LoadProgress) => void }} how
    */
   #open({ artifact, variant, sizes, case: { threads } }, { thorough, ...how }) {
-    const reference = artifact.reference && new URL(artifact.reference.url, location.href).href;
+    const reference = artifact.reference && locationOf(artifact.reference);
     return loadVariant({
       ...how,
       catalogue: this.#catalogue,

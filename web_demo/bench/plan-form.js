@@ -6,7 +6,15 @@ import { divideVariants, plainName, transferBytes } from '../shared/catalogue.js
 import { byId, element, setText } from '../shared/dom.js';
 import { formatBytes, plural } from '../shared/format.js';
 import { defaultThreads } from '../shared/runtime.js';
-import { estimateBytes, memoryBudget, planRuns, sequenceChoices, threadChoices } from './plan.js';
+import {
+  USUAL_VARIANTS,
+  estimateBytes,
+  memoryBudget,
+  planRuns,
+  refusedArms,
+  sequenceChoices,
+  threadChoices,
+} from './plan.js';
 
 /** @typedef {import('../shared/catalogue.js').ArtifactEntry} ArtifactEntry */
 /** @typedef {import('../shared/catalogue.js').Variant} Variant */
@@ -92,16 +100,22 @@ export class PlanForm {
 
   /** @returns {import('./plan.js').Run[]} */
   get runs() {
+    return planRuns(this.artifact, this.#choice, this.#device);
+  }
+
+  /** @returns {import('./plan.js').Arm[]} what is left out for want of memory */
+  get refused() {
+    return refusedArms(this.artifact, this.#choice, this.#device);
+  }
+
+  /** @returns {import('./plan.js').Choice} */
+  get #choice() {
     const names = this.#ticked('variant');
-    return planRuns(
-      this.artifact,
-      {
-        variants: this.artifact.variants.filter(({ variant }) => names.includes(variant)),
-        threads: this.#ticked('threads').map(Number),
-        sequences: this.#ticked('sequence').map(Number),
-      },
-      this.#device,
-    );
+    return {
+      variants: this.artifact.variants.filter(({ variant }) => names.includes(variant)),
+      threads: this.#ticked('threads').map(Number),
+      sequences: this.#ticked('sequence').map(Number),
+    };
   }
 
   /**
@@ -157,14 +171,13 @@ export class PlanForm {
   /** Offer what depends on the model. */
   #offerModel() {
     const { main, more } = divideVariants(this.artifact.variants);
-    const usual = ['int8', 'fp32', 'baseline'];
-    const none = !main.some(({ variant }) => usual.includes(variant));
+    const none = !main.some(({ variant }) => USUAL_VARIANTS.includes(variant));
     const budget = memoryBudget(this.#device);
     byId('variants', HTMLElement).replaceChildren(
       ...[...main, ...more].map((variant, index) => {
         const need = estimateBytes(variant);
         const fits = need <= budget;
-        const ticked = fits && (usual.includes(variant.variant) || (none && index === 0));
+        const ticked = fits && (USUAL_VARIANTS.includes(variant.variant) || (none && index === 0));
         return this.#variantTick(variant, ticked, fits ? null : need);
       }),
     );

@@ -40,6 +40,9 @@ import { isBaseline, sequenceLimit } from '../shared/catalogue.js';
 
 const DEFAULT_SEQUENCE = 128;
 
+/** Variants that tell what sharing gives, and are measured unless somebody says otherwise. */
+export const USUAL_VARIANTS = ['int8', 'fp32', 'baseline'];
+
 /** Bytes of the runtime itself, and for each byte of the file: its content and what it becomes. */
 const WORKER_BYTES = 30e6;
 const BYTES_PER_FILE_BYTE = 4;
@@ -107,6 +110,29 @@ export function planRuns(artifact, { variants, threads, sequences }, device) {
       groups.map((group) => ({
         arms: group.map((variant) => makeArm(artifact, variant, count, sequence, device)),
       })),
+    ),
+  );
+}
+
+/**
+ * Cases that belong to a comparison and are left out, since this device would not bear them.
+ *
+ * @param {ArtifactEntry} artifact
+ * @param {Choice} choice its variants are those that are measured
+ * @param {DeviceInfo} device
+ * @returns {Arm[]}
+ */
+export function refusedArms(artifact, { variants, threads, sequences }, device) {
+  const budget = memoryBudget(device);
+  const refused = artifact.variants.filter(
+    (variant) =>
+      USUAL_VARIANTS.includes(variant.variant) &&
+      !variants.includes(variant) &&
+      estimateBytes(variant) > budget,
+  );
+  return sequences.flatMap((sequence) =>
+    threads.flatMap((count) =>
+      refused.map((variant) => makeArm(artifact, variant, count, sequence, device)),
     ),
   );
 }

@@ -79,6 +79,9 @@ export class Outcome {
   /** @type {string | null} */
   error = null;
 
+  /** Whether it was not even tried. */
+  refused = false;
+
   /** @type {Set<Flag>} */
   flags = new Set();
 
@@ -91,6 +94,12 @@ export class Outcome {
   fail(text) {
     this.error = text.replace(/\s+/g, ' ').trim().slice(0, 2000) || 'unknown failure';
     if (isOutOfMemory(this.error)) this.flags.add('likely out of memory');
+  }
+
+  /** @param {string} text why the case is not tried */
+  refuse(text) {
+    this.error = text;
+    this.refused = true;
   }
 
   /** @param {number[]} samples of one session */
@@ -122,6 +131,12 @@ export class Outcome {
       .map(({ wasm_heap: heap }) => heap)
       .filter((heap) => heap !== null);
     return heaps.length ? Math.max(...heaps) : null;
+  }
+
+  /** @returns {Status} */
+  get #status() {
+    if (this.error === null) return 'measured';
+    return this.refused ? 'not run' : 'failed';
   }
 
   /**
@@ -161,7 +176,7 @@ export class Outcome {
         cross_origin_isolated: globalThis.crossOriginIsolated ?? null,
         timer_resolution_ms: resolution,
       },
-      status: this.error === null ? 'measured' : 'failed',
+      status: this.#status,
       error: this.error,
       threads_used: this.threadsUsed,
       times: {

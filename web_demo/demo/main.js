@@ -4,16 +4,16 @@
 
 import { divideVariants, loadCatalogue } from '../shared/catalogue.js';
 import { byId, element, showProblem } from '../shared/dom.js';
-import { prepareOffline } from '../shared/offline.js';
+import { keepPages } from '../shared/offline.js';
 import { problemOf } from '../shared/problems.js';
 import { requireAbilities } from '../shared/runtime.js';
-import { takeToken } from '../shared/session.js';
 import { DemoPage } from './page.js';
 
 const pageProblem = byId('page-problem', HTMLElement);
 
-takeToken();
-start().finally(prepareOffline);
+// Only a scanned address has one.
+if (location.hash) import('../shared/session.js').then(({ takeToken }) => takeToken());
+start().finally(keepPages);
 
 async function start() {
   try {

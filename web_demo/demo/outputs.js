@@ -77,7 +77,8 @@ function isClassifier(outputs, config) {
  * @returns {number[]}
  */
 export function numbersOf({ dtype, data }) {
-  const bytes = Uint8Array.from(atob(data), (character) => character.charCodeAt(0));
+  const text = atob(/** @type {string} */ (data));
+  const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
   /** @type {Record<string, { new (buffer: ArrayBuffer): ArrayLike<number | bigint> }>} */
   const arrays = {
     float32: Float32Array,

@@ -2,18 +2,20 @@
  * @file The demo's state and what is shown of it: nothing loaded, loading, answering, failed.
  */
 
-import { fetchJson, runtimeTransferBytes, transferBytes } from '../shared/catalogue.js';
+import { runtimeTransferBytes, transferBytes } from '../shared/catalogue.js';
 import { byId, element, setText, showProblem } from '../shared/dom.js';
 import { formatBytes, formatTime, plural } from '../shared/format.js';
+import { readJson } from '../shared/keeping.js';
 import { loadVariant } from '../shared/loading.js';
 import { Stopped } from '../shared/model-worker.js';
-import { prepareOffline } from '../shared/offline.js';
+import { keepPages } from '../shared/offline.js';
 import { problemOf } from '../shared/problems.js';
 import { defaultThreads } from '../shared/runtime.js';
 import { EXAMPLES } from './examples.js';
-import { readOutputs } from './outputs.js';
+import { numbersOf, readOutputs } from './outputs.js';
 import { Predictor } from './predictor.js';
 import { showReading, showTokens } from './result-view.js';
+import { offerText } from './text-field.js';
 import { layOut, pack, prepareReader, smallSizes } from './text.js';
 import { VariantRow, offerMore } from './variant-table.js';
 
@@ -30,7 +32,6 @@ import { VariantRow, offerMore } from './variant-table.js';
  * @property {boolean} cut
  */
 
-const DEBOUNCE_MS = 120;
 const TIMED_RUNS = 8;
 const TIMED_MS = 2000;
 
@@ -89,9 +90,9 @@ export class DemoPage {
     const { config } = this.#artifact;
     [this.#reader, this.#config] = await Promise.all([
       prepareReader(this.#catalogue, this.#artifact),
-      config ? fetchJson(config.url) : null,
+      config ? readJson(config) : null,
     ]);
-    this.#offerText(this.#reader.mode);
+    offerText(this.#reader, this.#text, () => this.#changed());
     const [first] = this.#rows;
     const download = runtimeTransferBytes(this.#catalogue) + transferBytes(first.variant);
     setText(this.#startButton, `Start · ${formatBytes(download)}`);
@@ -133,17 +134,16 @@ export class DemoPage {
     this.#showState('progress');
     const start = performance.now();
     try {
-      const { keeps } = await prepareOffline();
       const loaded = await loadVariant({
         catalogue: this.#catalogue,
         variant: row.variant,
         open: { threads: defaultThreads(), warmFirst: false, ...this.#exampleInputs() },
-        input: this.#depthOf(row)?.name,
-        keeps,
+        input: this.#depthOf(row)?.name ?? this.#exitOf(row)?.name,
         signal: control.signal,
         onProgress: (progress) => !control.signal.aborted && this.#showProgress(progress),
       });
       await this.#use(row, loaded, control.signal, start);
+      keepPages();
     } catch (error) {
       // Whoever stopped it has already shown what comes next.
       if (!(error instanceof Stopped || control.signal.aborted)) this.#fail(row, error);
@@ -218,6 +218,8 @@ export class DemoPage {
     const feeds = layOut(this.#artifact, ids, padId);
     const depth = this.#row && this.#depthOf(this.#row);
     if (depth) feeds[depth.name] = pack('int64', [], [this.#depth.valueAsNumber]);
+    const exit = this.#row && this.#exitOf(this.#row);
+    if (exit) feeds[exit.name] = pack(exit.dtype, [], [exit.value]);
     return feeds;
   }
 
@@ -228,6 +230,19 @@ export class DemoPage {
    */
   #depthOf(row) {
     return row.isBaseline ? undefined : this.#depthSpec;
+  }
+
+  /**
+   * @param {VariantRow} row
+   * @returns {{ name: string, dtype: string, value: number } | undefined} the input that says when
+   *   to leave the layers early, where that was calibrated
+   */
+  #exitOf(row) {
+    const { early_exit: early, inputs } = this.#artifact;
+    const value = row.variant.exit_value;
+    const spec = inputs.specs.find(({ name }) => name === early?.input);
+    if (!spec || value == null || this.#reader?.mode === 'drawn') return undefined;
+    return { name: spec.name, dtype: spec.dtype, value };
   }
 
   /** @returns {Pick<import('../measure/core.js').OpenRequest, 'feeds' | 'inputs' | 'sizes'>} */
@@ -295,7 +310,8 @@ export class DemoPage {
   #showAnswer(row, question, { outputs, ms }) {
     const result = byId('result', HTMLElement);
     const answer = byId('answer', HTMLElement);
-    const reading = readOutputs(outputs, this.#config);
+    const { layers_used: used, ...answers } = outputs;
+    const reading = readOutputs(answers, this.#config);
     const spoken = showReading(answer, reading);
     if (reading.kind === 'classes') {
       answer.dataset.label = reading.classes[0].label;
@@ -309,7 +325,9 @@ export class DemoPage {
     );
     const counted = question.tokens ? `${plural(question.tokens, 'token')} in ` : '';
     const cut = question.cut ? ' The end of the text did not fit and was not read.' : '';
-    setText(byId('answer-facts', HTMLElement), `${counted}${formatTime(ms)}.${cut}`);
+    const all = this.#artifact.early_exit?.layers;
+    const passes = used && all ? ` ${numbersOf(used)[0]} of ${all} passes through the layer.` : '';
+    setText(byId('answer-facts', HTMLElement), `${counted}${formatTime(ms)}.${passes}${cut}`);
     setText(byId('spoken', HTMLElement), spoken);
     result.classList.remove('waiting');
     result.dataset.text = question.text;
@@ -344,49 +362,13 @@ export class DemoPage {
     setText(byId('threads-note', HTMLElement), words);
   }
 
-  /** @param {import('./text.js').Reader['mode']} mode */
-  #offerText(mode) {
-    const label = byId('text-label', HTMLElement);
-    const chips = byId('examples', HTMLElement);
-    /** @type {ReturnType<typeof setTimeout> | undefined} */
-    let pause;
-    this.#text.oninput = () => {
-      clearTimeout(pause);
-      pause = setTimeout(() => this.#changed(), DEBOUNCE_MS);
-    };
-    if (mode === 'text') {
-      chips.append(
-        ...EXAMPLES.map((example) => {
-          const pick = () => ((this.#text.value = example), this.#changed());
-          return element('button', { type: 'button', onclick: pick }, example);
-        }),
-      );
-      this.#text.value ||= EXAMPLES[0];
-    } else if (mode === 'ids') {
-      chips.hidden = true;
-      setText(label, 'Token ids');
-      setText(
-        byId('tokens-note', HTMLElement),
-        'This model came without a tokenizer, so type token ids: whole numbers with spaces between.',
-      );
-      this.#text.value ||= '2 45 310 7 3';
-    } else {
-      chips.hidden = true;
-      setText(label, 'Made-up inputs');
-      this.#text.disabled = true;
-      setText(
-        byId('tokens-note', HTMLElement),
-        'This model takes more than a text gives, so it runs on numbers that were drawn for it.',
-      );
-    }
-  }
-
   #offerDepth() {
     this.#depthSpec = this.#artifact.inputs.specs.find(
       ({ optional, shape, dtype }) => optional && !shape.length && dtype === 'int64',
     );
     const passes = this.#artifact.layout?.loops?.[0]?.iterations;
-    if (!passes) this.#depthSpec = undefined;
+    // Where layers are left early, each text finds its own depth.
+    if (!passes || this.#artifact.early_exit) this.#depthSpec = undefined;
     if (!this.#depthSpec) return;
     this.#depth.max = this.#depth.value = String(passes);
     const output = byId('depth-value', HTMLOutputElement);

@@ -1,10 +1,14 @@
 /**
  * @file From text to a model's inputs: tokenized, cut to the model's length, laid out.
+ *
+ * The package @huggingface/tokenizers gives the token ids of Python's `tokenizers`, but for rare
+ * characters: it takes U+FEFF for a space, and for WordPiece it knows the punctuation and the
+ * accents that Unicode added after 8.0, and does not part ideographs beyond U+FFFF.
  */
 
-import { fetchJson, sequenceLimit } from '../shared/catalogue.js';
+import { sequenceLimit } from '../shared/catalogue.js';
+import { moduleUrl, readJson } from '../shared/keeping.js';
 import { Problem, problemOf } from '../shared/problems.js';
-import { encodeTensor } from '../measure/tensors.js';
 
 /** @typedef {import('../shared/catalogue.js').ArtifactEntry} ArtifactEntry */
 /** @typedef {import('../measure/tensors.js').TensorData} TensorData */
@@ -21,10 +25,17 @@ import { encodeTensor } from '../measure/tensors.js';
  * Reads what a person typed.
  *
  * @typedef {object} Reader
+ * @property {string} [note] how the tokens that it shows are marked
  * @property {'text' | 'ids' | 'drawn'} mode `drawn`: the model takes more than text gives, so
  *   that only made-up inputs are left
  * @property {(typed: string) => Encoded} encode
  */
+
+/** @type {Record<string, string>} */
+const TOKEN_NOTES = {
+  Unigram: '▁ marks the start of a word.',
+  WordPiece: '## marks a piece that goes on with a word.',
+};
 
 /** What the package @huggingface/tokenizers offers, as far as it is used here. */
 /**
@@ -51,11 +62,9 @@ export async function prepareReader(catalogue, artifact) {
   }
   const { files } = catalogue.packages['@huggingface/tokenizers'];
   const [{ Tokenizer }, definition, config] = await Promise.all([
-    import(files['tokenizers.min.mjs'].url).catch((error) => {
-      throw problemOf(error);
-    }),
-    fetchJson(artifact.tokenizer.url),
-    artifact.tokenizer_config ? fetchJson(artifact.tokenizer_config.url) : {},
+    importModule(files['tokenizers.min.mjs']),
+    readJson(artifact.tokenizer),
+    artifact.tokenizer_config ? readJson(artifact.tokenizer_config) : {},
   ]);
   /** @type {Tokenizer} */
   let tokenizer;
@@ -69,7 +78,20 @@ export async function prepareReader(catalogue, artifact) {
     );
   }
   const longest = limit ?? definition.truncation?.max_length ?? null;
-  return { mode: 'text', encode: (typed) => encodeText(tokenizer, typed, longest) };
+  const note = TOKEN_NOTES[definition.model?.type] ?? '';
+  return { mode: 'text', note, encode: (typed) => encodeText(tokenizer, typed, longest) };
+}
+
+/**
+ * @param {import('../shared/catalogue.js').ServedFile} file
+ * @returns {Promise<any>}
+ */
+async function importModule(file) {
+  try {
+    return await import(await moduleUrl(file));
+  } catch (error) {
+    throw problemOf(error);
+  }
 }
 
 /**
@@ -141,7 +163,7 @@ export function pack(dtype, shape, numbers) {
   };
   const make = arrays[dtype];
   if (!make) throw new Problem(`This model takes numbers of type ${dtype}, which a page cannot give.`);
-  return encodeTensor({ type: dtype, dims: shape, data: make() });
+  return { dtype, shape, data: make() };
 }
 
 /**

@@ -5,6 +5,7 @@
 import { isBaseline, kindOf, plainName, transferBytes } from '../shared/catalogue.js';
 import { element, setText } from '../shared/dom.js';
 import { formatBytes, formatTime, median, plural } from '../shared/format.js';
+import { firstVisitMs } from './first-visit.js';
 
 /** @typedef {import('../shared/catalogue.js').Variant} Variant */
 
@@ -37,7 +38,9 @@ export class VariantRow {
     this.each = this.#figure('Each answer');
     this.heap = this.#figure('Memory');
     this.action = element('td', { role: 'cell' });
-    const unpacked = element('span', { class: 'sub' }, `${formatBytes(variant.file_bytes)} unpacked`);
+    const packed = download < variant.file_bytes;
+    const words = packed ? `${formatBytes(variant.file_bytes)} unpacked` : '\u00a0';
+    const unpacked = element('span', { class: 'sub' }, words);
     this.element = element(
       'tr',
       { role: 'row', 'data-variant': variant.variant },
@@ -109,8 +112,15 @@ export class VariantRow {
   fill(figures) {
     Object.assign(this.figures, figures);
     const { firstMs, downloadMs, runsMs, heapBytes } = this.figures;
-    if (firstMs !== undefined && downloadMs !== undefined) {
-      put(this.first, formatTime(firstMs), `${formatTime(downloadMs)} download`);
+    if (figures.firstMs !== undefined && firstMs !== undefined && downloadMs !== undefined) {
+      const before = firstVisitMs(this.variant, firstMs);
+      const words =
+        before === null
+          ? `${formatTime(downloadMs)} download`
+          : `${formatTime(before)} at the first visit`;
+      put(this.first, formatTime(firstMs), words);
+      this.first.dataset.ms = String(firstMs);
+      this.first.dataset.firstVisitMs = String(before ?? firstMs);
     }
     if (runsMs?.length) put(this.each, formatTime(median(runsMs)), `of ${plural(runsMs.length, 'run')}`);
     if (heapBytes) put(this.heap, formatBytes(heapBytes), '');

@@ -5,14 +5,14 @@
 import { isBaseline, loadCatalogue, plainName } from '../shared/catalogue.js';
 import { byId, element, showProblem } from '../shared/dom.js';
 import { formatBytes, significant } from '../shared/format.js';
-import { prepareOffline } from '../shared/offline.js';
+import { keepPages } from '../shared/offline.js';
 import { problemOf } from '../shared/problems.js';
 import { takeToken } from '../shared/session.js';
 
 /** @typedef {import('../shared/catalogue.js').ArtifactEntry} ArtifactEntry */
 
 takeToken();
-show().finally(prepareOffline);
+show().finally(keepPages);
 
 async function show() {
   try {

@@ -24,6 +24,7 @@ import { NOT_RUN, OutputCheck, decodeTensor, drawFeeds, encodeTensor } from './t
  * @typedef {object} OpenRequest
  * @property {'open'} type
  * @property {string} runtime URL of onnxruntime-web's module
+ * @property {{ mjs: string, wasm: string }} [wasmPaths] URLs of what it loads, unless beside it
  * @property {string} model location of the model
  * @property {{ path: string, location: string }[]} [externalData] files that hold its weights;
  *   `path` is the name the model knows
@@ -117,6 +118,8 @@ import { NOT_RUN, OutputCheck, decodeTensor, drawFeeds, encodeTensor } from './t
 // Inference of `y = Abs(x)`: the smallest model there is, to start the runtime with.
 const TINY_MODEL =
   'CAg6OQoNCgF4EgF5IgNBYnM6ABIEdGlueVoQCgF4EgsKCQgBEgUKAxIBbmIQCgF5EgsKCQgBEgUKAxIBbkIECgAQEg==';
+
+const SESSION_OPTIONS = { executionProviders: ['wasm'] };
 
 /**
  * Describe this realm.
@@ -266,8 +269,9 @@ class OpenModel {
     // All settings come before the first session, which starts WebAssembly.
     this.#ort.env.logLevel = 'error';
     this.#ort.env.wasm.numThreads = request.threads;
+    if (request.wasmPaths) this.#ort.env.wasm.wasmPaths = request.wasmPaths;
     const bytes = Uint8Array.from(atob(TINY_MODEL), (character) => character.charCodeAt(0));
-    const tiny = await this.#ort.InferenceSession.create(bytes, { executionProviders: ['wasm'] });
+    const tiny = await this.#ort.InferenceSession.create(bytes, SESSION_OPTIONS);
     await tiny.release();
   }
 
@@ -279,7 +283,7 @@ class OpenModel {
       externalData.push({ path, data: await read(location) });
     }
     this.#session = await this.#ort.InferenceSession.create(await read(request.model), {
-      executionProviders: ['wasm'],
+      ...SESSION_OPTIONS,
       ...(externalData.length && { externalData }),
     });
   }

@@ -8,7 +8,8 @@
  * @typedef {object} TensorData
  * @property {string} dtype numpy's name of the element type
  * @property {number[]} shape
- * @property {string} data the little-endian bytes, as base64
+ * @property {string | ArrayBufferView} data the little-endian bytes, as base64; a typed array
+ *   within a page
  */
 
 /**
@@ -96,6 +97,7 @@ function typedArray(dtype, buffer) {
  * @returns {Tensor}
  */
 export function decodeTensor(value, Tensor) {
+  if (typeof value.data !== 'string') return new Tensor(value.dtype, value.data, value.shape);
   const text = atob(value.data);
   const bytes = Uint8Array.from(text, (character) => character.charCodeAt(0));
   return new Tensor(value.dtype, typedArray(value.dtype, bytes.buffer), value.shape);

@@ -2,6 +2,7 @@
  * @file What the server offers: the one document that the pages know about models.
  */
 
+import { forgetOthers } from './keeping.js';
 import { Problem, problemOf } from './problems.js';
 
 /**
@@ -26,6 +27,7 @@ import { Problem, problemOf } from './problems.js';
  * @property {{ name?: string, summary?: string } | null} precision
  * @property {number | null} tolerance
  * @property {string | null} note
+ * @property {number | null} [exit_value] when to leave the layers early, if that was calibrated
  * @property {string} sha256 of all its files together
  */
 
@@ -39,6 +41,7 @@ import { Problem, problemOf } from './problems.js';
  * @property {ServedFile | null} reference
  * @property {string} scheme
  * @property {{ loops?: { iterations: number }[] } | null} layout
+ * @property {{ rule: string, input: string, layers: number } | null} [early_exit]
  * @property {number} unique_bytes
  * @property {number} unshared_bytes
  * @property {{ specs: import('../measure/tensors.js').InputSpec[],
@@ -81,16 +84,17 @@ export async function loadCatalogue() {
     );
   }
   if (!catalogue.artifacts.length) throw new Problem('This server offers no model.');
+  forgetOthers(catalogue).catch(() => undefined); // the next visit tries again
   return catalogue;
 }
 
 /**
- * Read a JSON document.
+ * Read a JSON document that may change.
  *
  * @param {string} url
  * @returns {Promise<any>}
  */
-export async function fetchJson(url) {
+async function fetchJson(url) {
   let response;
   try {
     response = await fetch(url);
@@ -103,17 +107,6 @@ export async function fetchJson(url) {
   } catch (error) {
     throw problemOf(`${url} is no JSON`, { cause: error });
   }
-}
-
-/**
- * URL of the runtime's module.
- *
- * @param {Catalogue} catalogue
- * @returns {string}
- */
-export function runtimeUrl(catalogue) {
-  return new URL(catalogue.packages['onnxruntime-web'].files['ort.wasm.min.mjs'].url, location.href)
-    .href;
 }
 
 /**

@@ -4,7 +4,7 @@
 
 /**
  * @typedef {object} DeviceInfo
- * @property {string} browser family, as in a record's case: `chromium`, `firefox`, `safari`
+ * @property {string} browser as in a record's case: `chrome`, `chromium`, `firefox`, `safari`, …
  * @property {string} engine such as `Chrome 150`
  * @property {string} system
  * @property {string} cpu
@@ -14,16 +14,21 @@
  * @property {number | null} memoryBytes coarse; null where the browser does not tell
  */
 
+const HINTS = ['architecture', 'bitness', 'fullVersionList', 'model', 'platformVersion'];
+
 /** @returns {Promise<DeviceInfo>} */
 export async function describeDevice() {
   const { userAgent, platform, maxTouchPoints } = navigator;
   const data = /** @type {any} */ (navigator).userAgentData;
   const details = await data
-    ?.getHighEntropyValues(['architecture', 'bitness', 'model', 'platformVersion'])
+    ?.getHighEntropyValues(HINTS)
     .catch(() => null);
   // An iPad calls itself a Mac, but Macs have no touch screen.
   const apple = /iPhone|iPad|iPod/.test(userAgent) || (/^Mac/.test(platform) && maxTouchPoints > 1);
-  const { browser, engine } = describeEngine(userAgent, data?.brands ?? []);
+  const { browser, engine } = describeEngine(
+    userAgent,
+    details?.fullVersionList ?? data?.brands ?? [],
+  );
   const system = describeSystem(userAgent, details, apple);
   const memory = /** @type {any} */ (navigator).deviceMemory;
   const model = details?.model || (apple && /iPad|Mac/.test(userAgent) ? 'iPad' : '');
@@ -34,7 +39,7 @@ export async function describeDevice() {
     cpu: details?.architecture
       ? `${details.architecture} ${details.bitness ?? ''}`.trim()
       : 'not told by the browser',
-    label: `${model || system}, ${engine}`.slice(0, 200),
+    label: `${model || system}, ${engine.replace(/(\d)\.[\d.]*$/, '$1')}`.slice(0, 200),
     phone: apple || (data?.mobile ?? /Android|Mobi/.test(userAgent)),
     apple,
     memoryBytes: memory ? memory * 2 ** 30 : null,
@@ -42,25 +47,37 @@ export async function describeDevice() {
 }
 
 /**
+ * Brands as browsers tell them, what records call them, and what people do. The names are those
+ * of `albert-export bench --browser`.
+ *
+ * @type {Record<string, [string, string]>}
+ */
+const BRANDS = {
+  'Google Chrome': ['chrome', 'Chrome'],
+  HeadlessChrome: ['chrome', 'Chrome'],
+  'Microsoft Edge': ['edge', 'Edge'],
+  Opera: ['opera', 'Opera'],
+  Chromium: ['chromium', 'Chromium'],
+};
+
+/**
  * @param {string} userAgent
  * @param {{ brand: string, version: string }[]} brands
  * @returns {{ browser: string, engine: string }}
  */
 export function describeEngine(userAgent, brands) {
-  const named = brands.find(({ brand }) => /^(Google Chrome|Microsoft Edge|Opera)$/.test(brand));
-  const chromium = brands.find(({ brand }) => brand === 'Chromium');
-  const known = named ?? chromium;
-  if (known) {
-    const name = known.brand.replace(/^(Google|Microsoft) /, '');
-    return { browser: 'chromium', engine: `${name} ${known.version}` };
+  for (const [brand, [browser, name]] of Object.entries(BRANDS)) {
+    const found = brands.find((told) => told.brand === brand);
+    if (found) return { browser, engine: `${name} ${found.version}` };
   }
   /** @type {[RegExp, string, string][]} */
   const patterns = [
     [/Firefox\/([\d.]+)/, 'firefox', 'Firefox'],
     [/FxiOS\/([\d.]+)/, 'safari', 'Firefox for iOS'],
     [/CriOS\/([\d.]+)/, 'safari', 'Chrome for iOS'],
-    [/Edg\/([\d.]+)/, 'chromium', 'Edge'],
-    [/Chrom(?:e|ium)\/([\d.]+)/, 'chromium', 'Chrome'],
+    [/Edg\/([\d.]+)/, 'edge', 'Edge'],
+    [/Chromium\/([\d.]+)/, 'chromium', 'Chromium'],
+    [/Chrome\/([\d.]+)/, 'chrome', 'Chrome'],
     [/Version\/([\d.]+).*Safari/, 'safari', 'Safari'],
   ];
   for (const [pattern, browser, name] of patterns) {

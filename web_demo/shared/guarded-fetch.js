@@ -1,18 +1,16 @@
 /**
  * @file A `fetch` for workers that takes no incomplete file and no web page for a model, and
- * keeps what never changes where the browser would not: it caches nothing from a server whose
- * certificate a person had to accept.
+ * keeps what belongs to models in the store that the page names (see `keeping.js`).
  *
  * A location may end in `#bytes=N`, which says how long the file is: with a content encoding,
  * a file that ends early looks like any other. `&input=NAME` opens an optional input, see
  * `optional-input.js`.
  */
 
-import { KEPT_FILES, isUnchanging } from './keeping.js';
 import { openInput } from './optional-input.js';
 
 const original = globalThis.fetch.bind(globalThis);
-const keeps = new URL(globalThis.location.href).searchParams.has('keep');
+const storeName = new URL(globalThis.location.href).searchParams.get('store');
 
 /**
  * @param {RequestInfo | URL} input
@@ -36,19 +34,19 @@ globalThis.fetch = async (input, options) => {
  * @returns {Promise<Response>}
  */
 async function keptOrFetched(url, options, bytes) {
-  const store = keeps && isUnchanging(url) ? await openStore() : null;
+  const store = storeName && /^\/[fp]\//.test(url.pathname) ? await openStore(storeName) : null;
   const known = await store?.match(url);
   if (known) return known;
-  let response = await original(url, options);
+  // The runtime is not kept here: the page has seen to it.
+  if (bytes === null) return original(url, options);
+  const response = await original(url, { ...options, cache: store ? 'no-store' : 'default' });
   if (!response.ok || !response.body) return response;
   const type = response.headers.get('Content-Type') ?? '';
-  if (bytes !== null) {
-    if (type.startsWith('text/')) throw new Error(`${url} is ${type.split(';')[0]} and no model`);
-    response = counted(response, response.body, url, Number(bytes));
-  }
+  if (type.startsWith('text/')) throw new Error(`${url} is ${type.split(';')[0]} and no model`);
+  const whole = counted(response, response.body, url, Number(bytes));
   // A refused quota only means that the next visit downloads again.
-  store?.put(url, response.clone()).catch(() => undefined);
-  return response;
+  store?.put(url, whole.clone()).catch(() => undefined);
+  return whole;
 }
 
 /**
@@ -73,10 +71,13 @@ function counted(response, body, url, bytes) {
   return new Response(body.pipeThrough(counter), response);
 }
 
-/** @returns {Promise<Cache | null>} */
-async function openStore() {
+/**
+ * @param {string} name
+ * @returns {Promise<Cache | null>}
+ */
+async function openStore(name) {
   try {
-    return await caches.open(KEPT_FILES);
+    return await caches.open(name);
   } catch {
     return null;
   }

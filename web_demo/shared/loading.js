@@ -3,7 +3,8 @@
  * everything that has to be downloaded.
  */
 
-import { runtimeUrl, transferBytes } from './catalogue.js';
+import { transferBytes } from './catalogue.js';
+import { KEPT_FILES, findKeeping } from './keeping.js';
 import { openModel } from './model-worker.js';
 import { fetchRuntime } from './runtime.js';
 
@@ -25,8 +26,7 @@ import { fetchRuntime } from './runtime.js';
  * @property {Catalogue} catalogue
  * @property {Variant} variant
  * @property {Omit<import('../measure/core.js').OpenRequest,
- *   'type' | 'runtime' | 'model' | 'externalData'>} open what else the core is told
- * @property {boolean} keeps whether unchanging files have to be kept by hand
+ *   'type' | 'runtime' | 'wasmPaths' | 'model' | 'externalData'>} open what else the core is told
  * @property {AbortSignal} signal
  * @property {string} [input] an optional input that will be fed
  * @property {number} [patienceMs]
@@ -58,14 +58,13 @@ const WORDS = {
  * @returns {Promise<Loaded>}
  */
 export async function loadVariant(request) {
-  const { catalogue, variant, keeps, signal, patienceMs } = request;
+  const { catalogue, variant, signal, patienceMs } = request;
   const start = performance.now();
   const meter = new Meter(catalogue, variant);
   /** @param {string} words */
   const tell = (words) => request.onProgress?.({ words, ...meter.state() });
   tell(WORDS.download);
-  await fetchRuntime(catalogue, {
-    keeps,
+  const runtime = await fetchRuntime(catalogue, {
     signal,
     onProgress: (share) => {
       meter.runtimeShare = share;
@@ -85,14 +84,15 @@ export async function loadVariant(request) {
   };
   const opening = {
     ...request.open,
-    runtime: runtimeUrl(catalogue),
+    ...runtime,
     model: locationOf(variant.model) + (request.input ? `&input=${request.input}` : ''),
     externalData: variant.external_data.map((file) => ({
       path: file.location,
       location: locationOf(file),
     })),
   };
-  const loaded = await openModel(opening, { keeps, signal, patienceMs, onProgress });
+  const store = (await findKeeping()).store && KEPT_FILES;
+  const loaded = await openModel(opening, { store, signal, patienceMs, onProgress });
   return { ...loaded, downloadMs };
 }
 
@@ -100,7 +100,7 @@ export async function loadVariant(request) {
  * @param {ServedFile} file
  * @returns {string} its URL, with its length for the worker's `fetch`
  */
-function locationOf({ url, bytes }) {
+export function locationOf({ url, bytes }) {
   return `${new URL(url, location.href).href}#bytes=${bytes}`;
 }
 

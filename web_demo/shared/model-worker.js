@@ -55,11 +55,11 @@ export class ModelWorker {
   ready = null;
 
   /**
-   * @param {boolean} keeps whether it keeps unchanging files itself
+   * @param {string | null} store name of the store that holds models
    * @param {number} patienceMs longest silence before it is given up
    */
-  constructor(keeps, patienceMs) {
-    const url = new URL(`worker.js${keeps ? '?keep' : ''}`, import.meta.url);
+  constructor(store, patienceMs) {
+    const url = new URL(`worker.js${store ? `?store=${store}` : ''}`, import.meta.url);
     this.#patienceMs = patienceMs;
     this.#worker = new Worker(url, { type: 'module' });
     this.#worker.onmessage = ({ data }) => this.#receive(data);
@@ -72,13 +72,13 @@ export class ModelWorker {
   /**
    * Start a worker, and wait until it answers.
    *
-   * @param {{ keeps?: boolean, patienceMs?: number, signal?: AbortSignal }} [options]
+   * @param {{ store?: string | null, patienceMs?: number, signal?: AbortSignal }} [options]
    * @returns {Promise<ModelWorker>}
    */
-  static async start({ keeps = false, patienceMs = 120_000, signal } = {}) {
+  static async start({ store = null, patienceMs = 120_000, signal } = {}) {
     if (signal?.aborted) throw new Stopped();
     const start = performance.now();
-    const worker = new ModelWorker(keeps, patienceMs);
+    const worker = new ModelWorker(store, patienceMs);
     signal?.addEventListener('abort', () => worker.close(), { once: true });
     worker.ready = await worker.#answer();
     worker.startMs = performance.now() - start;
@@ -189,7 +189,7 @@ export class ModelWorker {
  * that refuse much shared memory do, it is tried once more, modestly: one thread, less memory.
  *
  * @param {Omit<OpenRequest, 'type'>} request
- * @param {{ keeps?: boolean, patienceMs?: number, signal?: AbortSignal,
+ * @param {{ store?: string | null, patienceMs?: number, signal?: AbortSignal,
  *   onProgress?: (progress: Progress) => void }} [options]
  * @returns {Promise<{ worker: ModelWorker, opened: Opened, modest: boolean }>}
  */

@@ -1,20 +1,12 @@
 /**
- * @file Keeps the pages for visits without the server, where the browser allows it.
- *
- * 1. A service worker keeps the pages; models and runtime stay in the browser's own cache,
- *    which also keeps their compiled code.
- * 2. Where a person had to accept the certificate, browsers allow no service worker and cache
- *    nothing: workers keep the unchanging files themselves (see `guarded-fetch.js`).
- * 3. Over plain http to another machine there is neither; the browser's own cache works.
+ * @file Keeps the pages for visits without the server, through a service worker where the
+ * browser allows one; what they show is kept apart (see `keeping.js`).
  */
-
-import { KEPT_FILES } from './keeping.js';
 
 /** What a measuring worker loads, which the page does not see. */
 const WORKER_FILES = [
   '/shared/worker.js',
   '/shared/guarded-fetch.js',
-  '/shared/keeping.js',
   '/shared/optional-input.js',
   '/measure/worker.js',
   '/measure/core.js',
@@ -22,34 +14,20 @@ const WORKER_FILES = [
   '/measure/tensors.js',
 ];
 
-/** @typedef {{ keeps: boolean }} Keeping whether workers keep unchanging files themselves */
+/** Whether the browser may still allow a service worker. */
+let allowed = window.isSecureContext;
 
-/** @type {Promise<Keeping> | undefined} */
-let prepared;
-
-/**
- * Prepare for visits without the server; safe to call again.
- *
- * @returns {Promise<Keeping>}
- */
-export function prepareOffline() {
-  prepared ??= prepare();
-  return prepared;
-}
-
-/** @returns {Promise<Keeping>} */
-async function prepare() {
-  if (!window.isSecureContext) return { keeps: false };
+/** Keep what has been loaded so far; whoever calls need not wait. */
+export async function keepPages() {
+  if (!allowed) return;
   try {
     await navigator.serviceWorker.register('/sw.js');
+    const { active } = await navigator.serviceWorker.ready;
+    active?.postMessage({ type: 'keep', urls: loadedUrls() });
   } catch {
-    return { keeps: await hasStore() };
+    // A certificate that a person had to accept allows none: the pages come from the server.
+    allowed = false;
   }
-  // Nobody waits for it: whether the next visit works offline changes nothing in this one.
-  navigator.serviceWorker.ready.then(({ active }) =>
-    active?.postMessage({ type: 'keep', urls: loadedUrls() }),
-  );
-  return { keeps: false };
 }
 
 /** @returns {string[]} what this page and its workers were made of */
@@ -61,14 +39,4 @@ function loadedUrls() {
   );
   const paths = [location.pathname, ...own.map(({ pathname }) => pathname), ...WORKER_FILES];
   return [...new Set(paths)];
-}
-
-/** @returns {Promise<boolean>} */
-async function hasStore() {
-  try {
-    await caches.open(KEPT_FILES);
-    return true;
-  } catch {
-    return false;
-  }
 }

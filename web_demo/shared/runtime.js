@@ -2,11 +2,12 @@
  * @file The runtime's own download, and what this browser can do with it.
  */
 
-import { KEPT_FILES } from './keeping.js';
+import { findKeeping, moduleUrl } from './keeping.js';
 import { Problem, problemOf } from './problems.js';
 import { Stopped } from './model-worker.js';
 
 const WASM = 'ort-wasm-simd-threaded.wasm';
+const SCRIPTS = ['ort.wasm.min.mjs', 'ort-wasm-simd-threaded.mjs'];
 
 // (module (func (result v128) (i32.const 0) (i8x16.splat) (i8x16.popcnt))): SIMD, no more.
 const SIMD_MODULE = Uint8Array.of(
@@ -41,35 +42,56 @@ export function defaultThreads() {
 }
 
 /**
- * Bring the runtime into the browser's cache, so that its download is seen, and that starting
- * it afterwards is no download.
+ * Bring the runtime into whatever this browser keeps it in, so that its download is seen, and
+ * that starting it afterwards is none.
  *
  * @param {import('./catalogue.js').Catalogue} catalogue
  * @param {object} options
- * @param {boolean} options.keeps whether unchanging files have to be kept by hand
  * @param {AbortSignal} [options.signal]
  * @param {(share: number) => void} [options.onProgress] from 0 to 1
+ * @returns {Promise<{ runtime: string, wasmPaths: { mjs: string, wasm: string } }>} where a
+ *   worker finds it
  */
-export async function fetchRuntime(catalogue, { keeps, signal, onProgress }) {
-  const { url, bytes } = catalogue.packages['onnxruntime-web'].files[WASM];
+export async function fetchRuntime(catalogue, { signal, onProgress }) {
+  const { files } = catalogue.packages['onnxruntime-web'];
   try {
-    const store = keeps ? await caches.open(KEPT_FILES).catch(() => null) : null;
-    const absolute = new URL(url, location.href);
-    if (await store?.match(absolute)) return;
-    const response = await fetch(absolute, { signal });
-    if (!response.ok || !response.body) throw problemOf(`${url} answers ${response.status}`);
-    const copy = store && response.clone();
-    const kept = copy && store.put(absolute, copy).catch(() => undefined);
-    let loaded = 0;
-    const reader = response.body.getReader();
-    for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
-      loaded += piece.value.length;
-      onProgress?.(Math.min(1, loaded / bytes));
-    }
-    if (loaded !== bytes) throw problemOf(`${url} ended after ${loaded} of ${bytes} bytes`);
-    await kept;
+    const [[runtime, mjs], wasm] = await Promise.all([
+      Promise.all(SCRIPTS.map((name) => moduleUrl(files[name]))),
+      fetchWasm(files[WASM], signal, onProgress),
+    ]);
+    return { runtime, wasmPaths: { mjs, wasm } };
   } catch (error) {
     if (signal?.aborted) throw new Stopped();
     throw problemOf(error);
   }
+}
+
+/**
+ * @param {import('./catalogue.js').ServedFile} file
+ * @param {AbortSignal | undefined} signal
+ * @param {((share: number) => void) | undefined} onProgress
+ * @returns {Promise<string>} its URL, or that of a copy where nothing would keep it
+ */
+async function fetchWasm({ url, bytes }, signal, onProgress) {
+  const { store, browserKeeps } = await findKeeping();
+  const { href } = new URL(url, location.href);
+  if (!browserKeeps && (await store?.match(href))) return href;
+  const response = await fetch(href, { signal });
+  if (!response.ok || !response.body) throw problemOf(`${url} answers ${response.status}`);
+  const pieces = [];
+  let loaded = 0;
+  const reader = response.body.getReader();
+  for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+    loaded += piece.value.length;
+    if (!browserKeeps) pieces.push(piece.value);
+    onProgress?.(Math.min(1, loaded / bytes));
+  }
+  if (loaded !== bytes) throw problemOf(`${url} ended after ${loaded} of ${bytes} bytes`);
+  if (browserKeeps) return href;
+  const content = new Blob(pieces, { type: 'application/wasm' });
+  const kept = await store?.put(href, new Response(content)).then(
+    () => true,
+    () => false, // a refused quota
+  );
+  return kept ? href : URL.createObjectURL(content);
 }
