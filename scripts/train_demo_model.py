@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
+from exporter.cli.training_progress import training_progress
 from exporter.errors import ExportError
 from exporter.packages import cache_folder
 from exporter.training.card import check_figures, write_figures
 from exporter.training.data import load_corpus
 from exporter.training.demo import DEMO_FOLDER, load_demo, save_demo
+from exporter.training.distilled_demo import DemoPlan, distill_demo
 from exporter.training.evaluate import Score, evaluate
 from exporter.training.labelled_files import write_labelled
-from exporter.training.train import Progress as Step
-from exporter.training.train import TrainingPlan, train_demo_model
+
+PLAN = DemoPlan()
 
 
 @click.command()
@@ -54,25 +49,39 @@ from exporter.training.train import TrainingPlan, train_demo_model
     type=click.Path(file_okay=False, path_type=Path),
     default=cache_folder,
     show_default="~/.cache/albert-export",
-    help="Where the two data archives are kept; they are fetched once.",
+    help="Where the archives of data and of the teacher's encoder are kept; fetched once.",
 )
-@click.option("--epochs", type=click.IntRange(1), default=TrainingPlan.epochs, show_default=True)
-@click.option("--seed", type=int, default=TrainingPlan.seed, show_default=True)
-@click.option("--threads", type=click.IntRange(1), default=TrainingPlan.threads, show_default=True)
+@click.option(
+    "--work-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("demo-training"),
+    show_default=True,
+    help="Teacher, its answers, and what an interrupted training goes on from.",
+)
+@click.option("--seed", type=int, default=PLAN.student.schedule.seed, show_default=True)
+@click.option(
+    "--threads", type=click.IntRange(1), default=PLAN.student.schedule.threads, show_default=True
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16"]),
+    default=PLAN.student.schedule.precision,
+    show_default=True,
+    help="Of matrix products; bf16 is the faster one only on CPUs with AMX and on GPUs.",
+)
 def main(
     evaluate_only: bool,
     check: bool,
     write_data: Path | None,
     output: Path,
     data_dir: Path,
-    epochs: int,
-    seed: int,
-    threads: int,
+    work_dir: Path,
+    **schedule: Any,
 ) -> None:
     """Train the demo model: a sentence-sentiment classifier with one shared layer.
 
-    Seeds are fixed: the same machine with the same libraries and threads gives the same
-    weights.
+    A sentence encoder is fine-tuned to be the teacher, and the student learns its answers.
+    The same command again goes on from what --work-dir holds.
     """
     if check and not evaluate_only:
         raise click.UsageError("--check needs --evaluate: training writes the figures itself")
@@ -85,13 +94,9 @@ def main(
                 console.print(f"{count:,} sentences: {path}", soft_wrap=True)
             return
         if not evaluate_only:
-            plan = dataclasses.replace(TrainingPlan(), epochs=epochs, seed=seed, threads=threads)
-            with _progress_bar(console) as bar:
-                task = bar.add_task("Training", total=None, loss="", development="")
-                model, tokenizer = train_demo_model(
-                    corpus, plan, lambda step: _show(bar, task, step)
-                )
-            save_demo(model, tokenizer, output)
+            with training_progress() as progress:
+                run = distill_demo(data_dir, work_dir, _plan(schedule), progress)
+            save_demo(*run.result, output, half=True)
         with console.status("Measuring"):
             scores = evaluate(*load_demo(output), corpus)
         console.print(_table(scores))
@@ -105,21 +110,13 @@ def main(
         raise click.ClickException(str(error)) from error
 
 
-def _progress_bar(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("loss {task.fields[loss]}  development {task.fields[development]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
+def _plan(schedule: dict[str, Any]) -> DemoPlan:
+    """Return the plan with these settings for both trainings."""
+    teacher, student = (
+        dataclasses.replace(part, schedule=dataclasses.replace(part.schedule, **schedule))
+        for part in (PLAN.teacher, PLAN.student)
     )
-
-
-def _show(bar: Progress, task: TaskID, step: Step) -> None:
-    bar.update(task, total=step.steps, completed=step.step, loss=f"{step.loss:.3f}")
-    if step.development is not None:
-        bar.update(task, development=f"{step.development:.1%}")
+    return dataclasses.replace(PLAN, teacher=teacher, student=student)
 
 
 def _table(scores: dict[str, Score]) -> Table:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
 from exporter.cli.console import clear_errors, output_console
+from exporter.cli.training_progress import training_progress
 
 __all__ = ["distill"]
 
@@ -148,7 +147,7 @@ def distill(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--scheme") from error
     plan = DistillationPlan(sharing=sharing, schedule=Schedule(**chosen), **options)
-    with _progress_bar() as progress:
+    with training_progress() as progress:
         result = run_distillation(
             teacher,
             read_texts(data, text_column),
@@ -170,37 +169,3 @@ def distill(
             markup=False,
         )
     console.print(f"Written: {output / 'model.pt'}", markup=False)
-
-
-@contextmanager
-def _progress_bar() -> Iterator[Callable[[str, int, int, str], None]]:
-    """Show a bar on standard error; without a terminal, a line per kind of work."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True, highlight=False)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[remark]}"),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task, shown = bar.add_task("", total=None, remark=""), ""
-
-    def show(what: str, done: int, total: int, remark: str) -> None:
-        nonlocal shown
-        if what != shown and not console.is_terminal:
-            console.print(f"{what} …")
-        shown = what
-        bar.update(task, description=what, completed=done, total=total, remark=remark)
-
-    with bar:
-        yield show

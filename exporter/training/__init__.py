@@ -1,16 +1,18 @@
-"""Training: the demo model from random weights, and shared students from trained teachers.
+"""Training: shared students from trained teachers, the demo model among them.
 
-Needs torch and tokenizers, and for all but the first two lines accelerate:
+Needs torch, tokenizers and accelerate:
 
 - :mod:`~exporter.training.data` fetches, reads and splits the sentences that
-  :mod:`~exporter.training.sources` names; :mod:`~exporter.training.tokenizer` and
-  :mod:`~exporter.training.train` make a model of them, :mod:`~exporter.training.evaluate`
-  measures it, and :mod:`~exporter.training.card` keeps the model card in step.
-- :mod:`~exporter.training.loop` trains any objective, and resumes it from the
-  :mod:`~exporter.training.snapshots` it writes.
+  :mod:`~exporter.training.sources` names; :mod:`~exporter.training.evaluate` measures a
+  model on them, and :mod:`~exporter.training.card` keeps its card in step.
+- :mod:`~exporter.training.loop` trains any objective over
+  :mod:`~exporter.training.batches`, and resumes it from the
+  :mod:`~exporter.training.snapshots` it writes; :mod:`~exporter.training.tokenizer` makes
+  pieces of its own for a model that starts from nothing.
 - :mod:`~exporter.training.teacher` fine-tunes the
   :mod:`~exporter.training.sentence_encoder` and collects what it says of texts:
-  :mod:`~exporter.training.transfer` gathers those of the demo model,
+  :mod:`~exporter.training.transfer` gathers those of the demo model and
+  :mod:`~exporter.training.variations` varies them,
   :mod:`~exporter.training.texts` reads anyone's.
 - :mod:`~exporter.training.convert` averages a trained encoder's layers into shared ones,
   :mod:`~exporter.training.vocabulary` trims its vocabulary,

@@ -1,4 +1,4 @@
-"""Token ids in batches of about equal length, so that little is spent on padding."""
+"""Token ids: encoded, in batches of about equal length, and some of them hidden."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from exporter.training.tokenizer import PAD_ID
+from exporter.training.tokenizer import MASK_ID, PAD_ID, SPECIAL_TOKENS, UNK_ID
 
-__all__ = ["encode", "pad", "shuffled_batches"]
+__all__ = ["encode", "hide_tokens", "pad", "shuffled_batches"]
 
 _POOL_BATCHES = 50
 
@@ -51,3 +51,10 @@ def shuffled_batches(
         batches += [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
     for index in torch.randperm(len(batches), generator=generator).tolist():
         yield batches[index]
+
+
+def hide_tokens(ids: Tensor, share: float) -> Tensor:
+    """Replace about ``share`` of the ordinary tokens ``[B, S]`` by mask or unknown, at random."""
+    chosen = (torch.rand(ids.shape, device=ids.device) < share) & (ids >= len(SPECIAL_TOKENS))
+    stand_in = torch.where(torch.rand(ids.shape, device=ids.device) < 0.5, MASK_ID, UNK_ID)
+    return torch.where(chosen, stand_in, ids)

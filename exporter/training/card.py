@@ -11,7 +11,15 @@ from exporter.training.evaluate import Score
 from exporter.training.files import write_atomically
 from exporter.training.sources import DataError
 
-__all__ = ["BEGIN", "END", "check_figures", "figures_table", "metrics_json", "write_figures"]
+__all__ = [
+    "BEGIN",
+    "END",
+    "check_figures",
+    "figures_table",
+    "metrics_json",
+    "write_figures",
+    "write_part",
+]
 
 BEGIN = "<!-- figures: begin, written by scripts/train_demo_model.py -->"
 END = "<!-- figures: end -->"
@@ -55,12 +63,19 @@ def write_figures(folder: Path, scores: Mapping[str, Score]) -> None:
     Raises:
         DataError: the card has no place marked for figures.
     """
-    card = folder / CARD
-    if card.is_file():
-        before, _, after = _divide(card)
-        text = f"{before}{BEGIN}\n\n{figures_table(scores)}\n\n{END}{after}"
-        write_atomically(card, text.encode())
+    if (folder / CARD).is_file():
+        write_part(folder, BEGIN, END, figures_table(scores))
     write_atomically(folder / METRICS, metrics_json(scores).encode())
+
+
+def write_part(folder: Path, begin: str, end: str, text: str) -> None:
+    """Put ``text`` between two marks of the card in ``folder``.
+
+    Raises:
+        DataError: there is no card, or it lacks a mark.
+    """
+    before, _, after = _divide(folder / CARD, begin, end)
+    write_atomically(folder / CARD, f"{before}{begin}\n\n{text}\n\n{end}{after}".encode())
 
 
 def check_figures(folder: Path, scores: Mapping[str, Score]) -> None:
@@ -70,7 +85,7 @@ def check_figures(folder: Path, scores: Mapping[str, Score]) -> None:
         DataError: a file is missing, or the card has no place marked for figures.
         VerificationError: a figure differs; it shows the first such line.
     """
-    _, stated, _ = _divide(folder / CARD)
+    _, stated, _ = _divide(folder / CARD, BEGIN, END)
     _compare(CARD, stated.strip(), figures_table(scores))
     if not (folder / METRICS).is_file():
         raise DataError(f"{folder} holds no {METRICS}")
@@ -86,11 +101,11 @@ def _compare(name: str, stated: str, measured: str) -> None:
     raise VerificationError(f"{name} states {said.strip()!r}, but measured was {found.strip()!r}")
 
 
-def _divide(card: Path) -> tuple[str, str, str]:
+def _divide(card: Path, begin: str, end: str) -> tuple[str, str, str]:
     if not card.is_file():
         raise DataError(f"{card.parent} holds no {card.name}")
-    before, begin, rest = card.read_text(encoding="utf-8").partition(BEGIN)
-    stated, end, after = rest.partition(END)
-    if not (begin and end):
-        raise DataError(f"{card} does not mark where figures go: {BEGIN} … {END}")
+    before, found, rest = card.read_text(encoding="utf-8").partition(begin)
+    stated, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise DataError(f"{card} does not mark where figures go: {begin} … {end}")
     return before, stated, after

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import tempfile
 import textwrap
@@ -21,9 +22,20 @@ CHECKPOINT = "model.pt"
 TOKENIZER = "tokenizer.json"
 
 
-def save_demo(model: SharedEncoder, tokenizer: Tokenizer, folder: Path) -> None:
-    """Write ``model.pt``, ``tokenizer.json`` and ``tokenizer_config.json``, each atomically."""
+def save_demo(
+    model: SharedEncoder, tokenizer: Tokenizer, folder: Path, *, half: bool = False
+) -> None:
+    """Write ``model.pt``, ``tokenizer.json`` and ``tokenizer_config.json``, each atomically.
+
+    Args:
+        model: the classifier.
+        tokenizer: its own.
+        folder: where they go.
+        half: store the weights in float16, at half the bytes and with three digits.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    if half:
+        model = copy.deepcopy(model).half()
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as staging:
         # Under its final name: torch.save writes the file's name into the file.
         staged = Path(staging) / CHECKPOINT

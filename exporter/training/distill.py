@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from tokenizers import Tokenizer
@@ -15,15 +15,22 @@ from torch.nn import functional as F
 
 from exporter.errors import CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, SharingScheme
-from exporter.training.batches import encode
+from exporter.training.batches import encode, hide_tokens
 from exporter.training.convert import from_bert, share_layers, shrink_embedding
 from exporter.training.depths import at_every_depth
 from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
 from exporter.training.teacher import Judgements, Teacher, fingerprint
-from exporter.training.train import hide_tokens
 from exporter.training.vocabulary import kept_rows, trim_tokenizer
 
-__all__ = ["DistillationObjective", "DistillationPlan", "distill", "new_student"]
+__all__ = [
+    "DistillationObjective",
+    "DistillationPlan",
+    "distill",
+    "new_student",
+    "spread_embedding",
+]
+
+_Encoder = TypeVar("_Encoder", bound=SharedEncoder)
 
 
 @dataclass(frozen=True)
@@ -160,15 +167,22 @@ def new_student(
         raise CheckpointError(f"no such student: {error}") from error
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.schedule.seed)
-        student = SharedEncoder(config)
-        # ALBERT's 0.02 throughout leaves a token's embedding, after the projection, far below
-        # what one layer adds to it: with little data, epochs pass before words tell apart.
-        nn.init.normal_(student.token_embedding.weight, std=0.1)
-        if isinstance(student.embedding_projection, nn.Linear):
-            nn.init.normal_(student.embedding_projection.weight, std=plan.embedding_size**-0.5)
+        student = spread_embedding(SharedEncoder(config))
     if plan.start == "teacher":
         _take_over(student, teacher, kept_rows(tokenizer, teacher.tokenizer))
     return student, tokenizer
+
+
+def spread_embedding(model: _Encoder) -> _Encoder:
+    """Draw the embedding of an encoder that starts from nothing anew, and wider; return it.
+
+    ALBERT's 0.02 throughout leaves a token's embedding, after the projection, far below what
+    one layer adds to it: with little data, epochs pass before words tell apart.
+    """
+    nn.init.normal_(model.token_embedding.weight, std=0.1)
+    if isinstance(model.embedding_projection, nn.Linear):
+        nn.init.normal_(model.embedding_projection.weight, std=model.config.embedding_size**-0.5)
+    return model
 
 
 def distill(

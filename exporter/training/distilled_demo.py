@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,9 +10,10 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from exporter.models import SharedEncoder
-from exporter.training.data import load_corpus
+from exporter.training.data import Corpus, load_corpus
 from exporter.training.distill import DistillationPlan, distill
 from exporter.training.loop import Run, Schedule, Step, cpu_threads
+from exporter.training.runs import ProgressReport
 from exporter.training.sentence_encoder import encoder_folder
 from exporter.training.teacher import (
     FineTuningPlan,
@@ -21,15 +23,15 @@ from exporter.training.teacher import (
     load_teacher,
     save_teacher,
 )
-from exporter.training.transfer import read_glosses, transfer_texts
+from exporter.training.transfer import transfer_texts
+from exporter.training.variations import similar_words, vary
 
 __all__ = ["DemoPlan", "demo_teacher", "distill_demo"]
 
 TEACHER_FOLDER = "teacher"
 _REVIEWS = ("amazonReviewSnippets", "tweets")
-
-Told = Callable[[str, int, int, str], None]
-"""Called with what is going on, how much of it is done, of how much, and a remark."""
+_VARIED = 0.3
+"""Share of the words that a variation replaces."""
 
 
 @dataclass(frozen=True)
@@ -39,23 +41,29 @@ class DemoPlan:
     Args:
         teacher: how the sentence encoder becomes the teacher.
         student: the student, and how it learns.
-        glosses: how many of WordNet's definitions and examples widen the transfer set.
+        variations: how many variations of each text widen the transfer set.
     """
 
     teacher: FineTuningPlan = field(default_factory=FineTuningPlan)
     student: DistillationPlan = field(
         default_factory=lambda: DistillationPlan(
             vocab_size=14_000,
+            intermediate_size=768,
             schedule=Schedule(
-                epochs=4, batch_size=64, learning_rate=8e-4, weight_decay=0.02, precision="bf16"
+                epochs=4,
+                batch_size=64,
+                learning_rate=8e-4,
+                weight_decay=0.02,
+                threads=1,
+                precision="bf16",
             ),
         )
     )
-    glosses: int = 0
+    variations: int = 0
 
 
 def demo_teacher(
-    data_dir: Path, work: Path, plan: FineTuningPlan, told: Told = lambda *step: None
+    data_dir: Path, work: Path, plan: FineTuningPlan, told: ProgressReport = lambda *step: None
 ) -> Teacher:
     """Return the teacher in ``work/teacher``; make it where it is not there yet.
 
@@ -88,7 +96,7 @@ def demo_teacher(
 
 
 def distill_demo(
-    data_dir: Path, work: Path, plan: DemoPlan, told: Told = lambda *step: None
+    data_dir: Path, work: Path, plan: DemoPlan, told: ProgressReport = lambda *step: None
 ) -> Run[tuple[SharedEncoder, Tokenizer]]:
     """Train the demo model; an interrupted call goes on from ``work``.
 
@@ -106,9 +114,8 @@ def distill_demo(
         CheckpointError: ``work`` holds the run of another plan.
     """
     teacher = demo_teacher(data_dir, work, plan.teacher, told)
-    glosses = read_glosses(data_dir)[: plan.glosses] if plan.glosses else []
-    texts = transfer_texts(load_corpus(data_dir), glosses)
     with cpu_threads(plan.student.schedule.threads):
+        texts = _texts(teacher, load_corpus(data_dir), plan.variations)
         judgements = judge(
             teacher,
             texts,
@@ -126,7 +133,14 @@ def distill_demo(
     )
 
 
-def _report(what: str, told: Told) -> Callable[[Step], None]:
+def _texts(teacher: Teacher, corpus: Corpus, variations: int) -> list[str]:
+    texts = transfer_texts(corpus)
+    similar = similar_words(teacher, texts) if variations else {}
+    varied = (vary(texts, similar, share=_VARIED, seed=seed) for seed in range(variations))
+    return transfer_texts(corpus, itertools.chain.from_iterable(varied))
+
+
+def _report(what: str, told: ProgressReport) -> Callable[[Step], None]:
     def report(step: Step) -> None:
         told(what, step.step, step.steps, f"loss {step.loss:.3f}")
 

@@ -100,6 +100,7 @@ class FineTuningPlan:
             learning_rate=1e-4,
             weight_decay=0.01,
             average_decay=0.99,
+            threads=1,
             precision="bf16",
         )
     )

@@ -1,4 +1,4 @@
-"""The demo model's own tokenizer: lower-cased Unigram pieces, the same in Python and JavaScript."""
+"""Tokenizers as the models need them: lower-cased Unigram pieces, and files to load them from."""
 
 from __future__ import annotations
 

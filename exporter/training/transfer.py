@@ -26,8 +26,8 @@ _SEAM = re.compile(r"\s*[,;:()]\s+|\s+--?\s+|\s+(?=(?:but|and|because|although|w
 _EXAMPLE = re.compile(r'"([^"]+)"')
 
 
-def transfer_texts(corpus: Corpus, glosses: Iterable[str]) -> list[str]:
-    """Collect the transfer set: training sentences, their clauses, and glosses.
+def transfer_texts(corpus: Corpus, more: Iterable[str] = ()) -> list[str]:
+    """Collect the transfer set: training sentences, their clauses, and whatever more.
 
     A text that is also held out, for development or foreign is left out, and so is a
     clause that is such a text: none of those is seen in training, not even unlabelled.
@@ -37,7 +37,7 @@ def transfer_texts(corpus: Corpus, glosses: Iterable[str]) -> list[str]:
     unseen.update(normalized(s.text) for s in (*corpus.development, *corpus.held_out))
     rated = [sentence.text for sentence in corpus.training]
     texts: dict[str, str] = {}
-    for text in (*rated, *(c for sentence in rated for c in clauses(sentence)), *glosses):
+    for text in (*rated, *(c for sentence in rated for c in clauses(sentence)), *more):
         key = normalized(text)
         if key and key not in unseen:
             texts.setdefault(key, text)

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
-from exporter.training.batches import pad, shuffled_batches
+from exporter.training.batches import hide_tokens, pad, shuffled_batches
 
 
 def test_padding_is_on_the_right_and_masked() -> None:
@@ -31,3 +32,15 @@ def test_the_order_follows_from_the_generator() -> None:
 
     assert order(1) == order(1)
     assert order(1) != order(2)
+
+
+def test_hidden_tokens_are_ordinary_ones_and_about_the_asked_share() -> None:
+    ids = torch.full((200, 50), 9)
+    ids[:, 0], ids[:, -1] = 2, 0
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        hidden = hide_tokens(ids, 0.25)
+    assert torch.equal(hidden[:, 0], ids[:, 0])
+    assert torch.equal(hidden[:, -1], ids[:, -1])
+    assert set(hidden[:, 1:-1].unique().tolist()) == {1, 4, 9}
+    assert float((hidden[:, 1:-1] != 9).float().mean()) == pytest.approx(0.25, abs=0.02)

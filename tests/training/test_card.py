@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 from exporter.errors import VerificationError
-from exporter.training.card import BEGIN, END, check_figures, figures_table, write_figures
+from exporter.training.card import (
+    BEGIN,
+    END,
+    check_figures,
+    figures_table,
+    write_figures,
+    write_part,
+)
 from exporter.training.evaluate import Score
 from exporter.training.sources import DataError
 
@@ -78,3 +85,10 @@ def test_a_folder_without_a_card_still_gets_its_metrics(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
     with pytest.raises(DataError, match=r"holds no README\.md"):
         check_figures(tmp_path, SCORES)
+
+
+def test_another_part_has_marks_of_its_own(folder: Path) -> None:
+    card = folder / "README.md"
+    card.write_text(f"{card.read_text()}<!-- a -->old<!-- b -->\n")
+    write_part(folder, "<!-- a -->", "<!-- b -->", "new")
+    assert card.read_text().endswith(f"old\n{END}\n\nLimits.\n<!-- a -->\n\nnew\n\n<!-- b -->\n")

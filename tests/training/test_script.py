@@ -1,16 +1,24 @@
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
+from tokenizers import Tokenizer
 
+from exporter.models import SharedEncoder
 from exporter.training import data
 from exporter.training.data import Corpus, Labelled, Rated
 from exporter.training.demo import load_demo
+from exporter.training.distill import new_student
+from exporter.training.distilled_demo import DemoPlan
+from exporter.training.loop import Run
+from exporter.training.runs import ProgressReport
 from exporter.training.sources import DataError
+from tests.training.tiny import PLAN, teacher
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "train_demo_model.py"
 SENTENCES = tuple(
@@ -33,17 +41,33 @@ def script(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_it_trains_into_a_folder_and_measures_what_it_wrote(
-    script: ModuleType, tmp_path: Path
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    train = ["--output", str(tmp_path), "--epochs", "1", "--threads", "1"]
-    result = CliRunner().invoke(script.main, train)
+    asked: list[tuple[Path, DemoPlan]] = []
+
+    def distill_demo(
+        data_dir: Path, work: Path, plan: DemoPlan, told: ProgressReport
+    ) -> Run[tuple[SharedEncoder, Tokenizer]]:
+        asked.append((work, plan))
+        told("distilling", 1, 1, "loss 1.000")
+        return Run(new_student(teacher(), [s.text for s in SENTENCES], PLAN), 1, 1)
+
+    monkeypatch.setattr(script, "distill_demo", distill_demo)
+    output = tmp_path / "model"
+    options = ["--seed", "5", "--threads", "1", "--precision", "fp32"]
+    paths = ["--output", str(output), "--work-dir", str(tmp_path / "work")]
+    result = CliRunner().invoke(script.main, [*paths, *options])
     assert result.exit_code == 0, result.output
     assert "held-out, at least 1.0" in result.output
-    model, _ = load_demo(tmp_path)
-    assert model.config.num_hidden_layers == 6
-    assert (tmp_path / "metrics.json").is_file()
+    ((work, plan),) = asked
+    assert work == tmp_path / "work"
+    for part, default in ((plan.teacher, DemoPlan().teacher), (plan.student, DemoPlan().student)):
+        chosen = {"seed": 5, "threads": 1, "precision": "fp32"}
+        assert part.schedule == dataclasses.replace(default.schedule, **chosen)
+    assert load_demo(output)[0].config.num_hidden_layers == PLAN.layers
+    assert (output / "metrics.json").is_file()
 
-    result = CliRunner().invoke(script.main, ["--evaluate", "--output", str(tmp_path)])
+    result = CliRunner().invoke(script.main, ["--evaluate", "--output", str(output)])
     assert result.exit_code == 0, result.output
     assert "held-out, at least 1.0" in result.output
 

@@ -1,0 +1,123 @@
+"""Telling positive sentences from negative ones: what is learned, and what is measured."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+from torch.nn import functional as F
+
+from benchmarks.sharing_tradeoff.settings import Run, Study
+from benchmarks.sharing_tradeoff.texts import LABELLED, TEXTS, UNRATED, read_rated, read_texts
+from exporter.artifact import Artifact
+from exporter.evaluation import EvaluationOptions, evaluate_artifact
+from exporter.models import SharedEncoder, save_folder
+from exporter.training.batches import encode, hide_tokens
+from exporter.training.distill import spread_embedding
+from exporter.training.distilled_demo import TEACHER_FOLDER
+from exporter.training.loop import Examples, Objective, train
+from exporter.training.sources import DataError
+from exporter.training.teacher import FineTuningPlan, judge, load_teacher
+from exporter.training.tokenizer import save_tokenizer, train_tokenizer
+
+__all__ = ["evaluate", "learn", "prepare", "write_source"]
+
+TEMPERATURE = 2.0
+HIDDEN_SHARE = 0.1
+EVALUATION_BATCH = 16
+
+
+class ClassifyObjective(Objective):
+    """Divergence from the probabilities that ``targets["logits"]`` ``[B, 2]`` stand for."""
+
+    def __init__(self, model: SharedEncoder, temperature: float) -> None:
+        super().__init__()
+        self.model, self._temperature = model, temperature
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, targets: Mapping[str, Tensor], done: float
+    ) -> Tensor:
+        """Return the mean over the batch, times temperature²."""
+        logits = self.model(hide_tokens(input_ids, HIDDEN_SHARE), attention_mask)
+        wanted = F.log_softmax(targets["logits"] / self._temperature, dim=-1)
+        given = F.log_softmax(logits / self._temperature, dim=-1)
+        divergence = (wanted.exp() * (wanted - given)).sum(-1).mean()
+        return self._temperature**2 * divergence
+
+
+def prepare(study: Study, folder: Path, base: Path) -> None:
+    """Train the tokenizer, and ask the teacher about all texts.
+
+    Args:
+        study: sizes.
+        folder: holds the texts and the teacher.
+        base: where ``tokenizer.json`` and the answers go.
+    """
+    rated = [sentence.text for sentence in read_rated(folder)]
+    tokenizer = train_tokenizer(rated, vocab_size=study.vocab_size, max_length=study.max_length)
+    save_tokenizer(tokenizer, base)
+    _answers(study, folder, base)
+
+
+def learn(study: Study, run: Run, folder: Path, base: Path, snapshot: Path) -> SharedEncoder:
+    """Train one encoder, on people's ratings or on the teacher's answers."""
+    tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
+    schedule = dataclasses.replace(study.classify, seed=run.seed)
+    if run.distilled:
+        texts, logits = _answers(study, folder, base)
+        schedule = dataclasses.replace(schedule, epochs=schedule.epochs // study.distilled_texts)
+    else:
+        rated = read_rated(folder)
+        texts = [sentence.text for sentence in rated]
+        ratings = torch.tensor([sentence.rating for sentence in rated])
+        logits = torch.stack([0 * ratings, FineTuningPlan().sharpness * ratings], dim=1)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.seed)
+        config = study.encoder("classify", run.scheme, tokenizer.get_vocab_size())
+        model = spread_embedding(SharedEncoder(config))
+    objective = ClassifyObjective(model, TEMPERATURE if run.distilled else 1.0)
+    examples = Examples(encode(tokenizer, texts), {"logits": logits})
+    done = train(
+        objective,
+        examples,
+        schedule,
+        snapshot=snapshot,
+        snapshot_interval_s=30,
+        identity={"run": run},
+    )
+    return done.result.model
+
+
+def write_source(model: SharedEncoder, base: Path, folder: Path) -> Path:
+    """Write what is exported: a folder with configuration, weights and tokenizer."""
+    save_folder(model, folder / "source", tokenizer=base)
+    return folder / "source"
+
+
+def evaluate(artifact: Artifact, study: Study, folder: Path, base: Path) -> dict[str, Any]:
+    """Count per variant what it labels right of each file of labelled sentences."""
+    found: dict[str, Any] = {}
+    options = EvaluationOptions(variants=study.precisions, batch=EVALUATION_BATCH)
+    for name in LABELLED:
+        for model in evaluate_artifact(artifact, folder / TEXTS / name, options).models:
+            record = model.record
+            own = found.setdefault(record.variant, {"correct": 0, "of": 0})
+            own[Path(name).stem] = [record.correct, record.rows]
+            own["correct"] += record.correct
+            own["of"] += record.rows
+    return found
+
+
+def _answers(study: Study, folder: Path, base: Path) -> tuple[list[str], Tensor]:
+    """Return the transfer set and the teacher's logits ``[N, 2]``; it is asked only once."""
+    count = study.distilled_texts * len(read_rated(folder))
+    texts = read_texts(folder, UNRATED)[:count]
+    if len(texts) < count:
+        raise DataError(f"{count:,} texts are needed for distillation, not {len(texts):,}")
+    teacher = load_teacher(folder / TEACHER_FOLDER)
+    return texts, judge(teacher, texts, cache=base).logits

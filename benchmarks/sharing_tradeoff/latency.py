@@ -1,0 +1,64 @@
+"""How long the exported schemes take, all in turns; run it when nothing else runs.
+
+    python -m benchmarks.sharing_tradeoff.latency [--work-dir DIR]
+
+Needs the artifacts that ``benchmarks.sharing_tradeoff.run`` left in its work folder; writes
+``latency.json`` beside this file: per task, scheme and precision the median of one row of
+the longest sequence in ms, and its ratio to that of ``none`` with the 95 % interval.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.commands import albert_export
+from benchmarks.sharing_tradeoff.performing import artifact_of
+from benchmarks.sharing_tradeoff.settings import FULL
+from benchmarks.sharing_tradeoff.table import HERE, LATENCY
+
+
+@click.command()
+@click.option(
+    "--work-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="sharing-tradeoff",
+    show_default=True,
+)
+def main(work_dir: Path) -> None:
+    """Measure all schemes of each task against ``none``."""
+    times = {}
+    for task in FULL.tasks:
+        folders = {artifact_of(task, s, FULL, work_dir.resolve()): s for s in FULL.schemes}
+        if missing := [folder for folder in folders if not folder.is_dir()]:
+            raise click.ClickException(f"{missing[0]} is missing: run the study first")
+        output = albert_export(
+            *("bench", *folders, "--seq", FULL.max_length, "--no-transfer"),
+            *("--precision", ",".join(FULL.precisions)),
+        ).output
+        times[task] = by_scheme(output, {folder.name: s for folder, s in folders.items()})
+    (HERE / LATENCY).write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
+
+
+def by_scheme(output: dict[str, Any], schemes: dict[str, str]) -> dict[str, dict[str, Any]]:
+    """Return per scheme and precision ``[median ms, ratio to none, low, high]``.
+
+    Args:
+        output: of ``bench --json``, ``none`` first.
+        schemes: by name of their artifact.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for record, summary in zip(output["records"], output["summary"], strict=True):
+        case = record["case"]
+        ratio = next(iter(summary["ratios"].values()), {"value": 1.0, "low": 1.0, "high": 1.0})
+        figures = (summary["median_ms"], *(ratio[name] for name in ("value", "low", "high")))
+        own = found.setdefault(schemes[case["artifact"]], {})
+        own[case["variant"]] = [round(figure, 4) for figure in figures]
+    return found
+
+
+if __name__ == "__main__":
+    main()

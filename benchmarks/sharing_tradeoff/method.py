@@ -1,0 +1,30 @@
+"""What was done, and what it does not tell, in words."""
+
+from __future__ import annotations
+
+from benchmarks.sharing_tradeoff.settings import FULL
+
+__all__ = ["LIMITS", "METHOD"]
+
+METHOD = f"""
+Every encoder has {FULL.layers} layers of width {FULL.hidden_size} and starts from random weights; \
+all of a task see the same examples, as often, in the same order. `classify` learns people's \
+ratings of sentences and is measured on 3,881 others, of which 3,000 are from collections that no \
+training has seen. `generate` learns to give the next of {FULL.vocab_size:,} word pieces of \
+reviews, news and dictionary definitions, and is measured on {FULL.passages[1]} held-out \
+passages. Distilled classifiers learn the answers of a fine-tuned BERT to twice as many texts, \
+each seen half as often; distilled generators learn half from the text and half from an \
+unshared generator of {FULL.teacher_factor} times the width. Quality is that of the exported \
+files, run by onnxruntime at batch 16. Pruning sets the smallest of the layers' weights to \
+zero after training, over all layers together; nothing is trained afterwards.
+""".strip()
+
+LIMITS = """
+- Small encoders, short trainings and one language: claims about models of a hundred million \
+parameters, trained for days, are tried here in small and not refuted.
+- Schemes are compared at equal depth and width. A shared encoder of equal size in bytes could be \
+wider.
+- Accuracy of next pieces and perplexity stand for generation; no text was written and judged.
+- An interval is over seeds of weights and order, on the same test examples: it does not cover the \
+choice of these. With three seeds it is wide, and "not decided" is a frequent answer.
+""".strip()

@@ -1,0 +1,152 @@
+"""The files of results as figures: one quality per variant, and its spread over the seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Cell", "Figure", "Results", "read_results"]
+
+_T_95 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""Of Student's distribution, by degrees of freedom."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One variant: which runs, and what was done to their models afterwards."""
+
+    task: str
+    scheme: str
+    distilled: bool = False
+    pruned: float = 0.0
+    precision: str = "fp32"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of each seed, in the seeds' order."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean over the seeds."""
+        return float(np.mean(self.values))
+
+    @property
+    def half_width(self) -> float:
+        """Half of the 95 % interval of the mean (Student's t); infinite for one seed."""
+        count = len(self.values)
+        if count < 2:
+            return math.inf
+        spread = float(np.std(self.values, ddof=1))
+        return _T_95[min(count, len(_T_95)) - 1] * spread / math.sqrt(count)
+
+    def __sub__(self, other: Figure) -> Figure:
+        """Subtract seed by seed: what both share by a seed's order falls out."""
+        return Figure(tuple(a - b for a, b in zip(self.values, other.values, strict=True)))
+
+    def times(self, factor: float) -> Figure:
+        """Multiply each."""
+        return Figure(tuple(factor * value for value in self.values))
+
+    def relative_to(self, other: Figure) -> Figure:
+        """Divide seed by seed."""
+        return Figure(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
+
+
+@dataclass(frozen=True)
+class Results:
+    """All runs that are there.
+
+    Args:
+        rows: one per variant of a run, with ``run``, ``parameters`` and the variant's own.
+    """
+
+    rows: Sequence[dict[str, Any]]
+
+    def seeds(self) -> list[int]:
+        """Seeds of which every run is there that any seed has."""
+        runs: dict[int, set[tuple[Any, ...]]] = {}
+        for row in self.rows:
+            run = row["run"]
+            key = (run["task"], run["scheme"], run["distilled"])
+            runs.setdefault(run["seed"], set()).add(key)
+        most = set().union(*runs.values()) if runs else set()
+        return sorted(seed for seed, found in runs.items() if found == most)
+
+    def schemes(self, task: str) -> list[str]:
+        """Schemes of a task, that with most parameters first."""
+        sizes = {
+            row["run"]["scheme"]: row["parameters"]["unique"]
+            for row in self.rows
+            if row["run"]["task"] == task
+        }
+        return sorted(sizes, key=lambda scheme: (-sizes[scheme], scheme))
+
+    def values(self, name: str) -> list[Any]:
+        """All values a variant's property has, smallest first."""
+        return sorted({row[name] for row in self.rows})
+
+    def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
+        """Return the cell's rows, seed by seed.
+
+        Raises:
+            KeyError: there are none, or a seed's is missing.
+        """
+        found = {
+            row["run"]["seed"]: row
+            for row in self.rows
+            if (row["run"]["task"], row["run"]["scheme"]) == (cell.task, cell.scheme)
+            and row["run"]["distilled"] == cell.distilled
+            and (row["pruned"], row["precision"]) == (cell.pruned, cell.precision)
+        }
+        return [found[seed] for seed in self.seeds()]
+
+    def accuracy(self, cell: Cell) -> Figure:
+        """Share that is right: of sentences, or of next pieces."""
+        return Figure(tuple(row["correct"] / row["of"] for row in self.rows_of(cell)))
+
+    def perplexity(self, cell: Cell) -> Figure:
+        """``exp`` of the mean loss in nats of ``generate``."""
+        return Figure(tuple(math.exp(row["loss"] / row["of"]) for row in self.rows_of(cell)))
+
+    def loss(self, cell: Cell) -> Figure:
+        """Mean loss in nats of ``generate``."""
+        return Figure(tuple(row["loss"] / row["of"] for row in self.rows_of(cell)))
+
+
+def read_results(folder: Path) -> Results:
+    """Read all files of results in ``folder``.
+
+    Raises:
+        ValueError: there are none, or they are of different studies.
+    """
+    contents = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
+    ]
+    if not contents:
+        raise ValueError(f"{folder} holds no results")
+    for task, digests in _digests(contents).items():
+        if len(digests) > 1:
+            raise ValueError(f"{folder} holds {task} of different settings; remove the older files")
+    return Results(
+        [
+            {"run": content["run"], "parameters": content["parameters"], **variant}
+            for content in contents
+            for variant in content["variants"]
+        ]
+    )
+
+
+def _digests(contents: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for content in contents:
+        found.setdefault(content["run"]["task"], set()).add(content["study"])
+    return found

@@ -1,0 +1,70 @@
+"""What sharing layers costs and saves: every scheme, trained, distilled, quantized, pruned.
+
+    python -m benchmarks.sharing_tradeoff.run [--workers 2] [--address tcp://…]
+
+Writes one file a run to ``raw``; the same command goes on where it was interrupted. Then
+
+    python -m benchmarks.sharing_tradeoff.table
+
+makes the tables and drawings of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
+from benchmarks.sharing_tradeoff.settings import FULL, SMOKE
+from benchmarks.sharing_tradeoff.texts import collect
+from exporter.cli.training_progress import training_progress
+from exporter.errors import ExportError
+from exporter.packages import cache_folder
+
+RAW = Path(__file__).parent / "raw"
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Processes.")
+@click.option("--address", help="Of a Dask scheduler, in place of processes on this machine.")
+@click.option(
+    "--work-dir",
+    type=_FOLDER,
+    default="sharing-tradeoff",
+    show_default=True,
+    help="Texts, teachers and snapshots; a cluster's machines must all see it.",
+)
+@click.option("--results", type=_FOLDER, default=RAW, show_default="raw", help="One file a run.")
+@click.option(
+    "--data-dir",
+    type=_FOLDER,
+    default=cache_folder,
+    show_default="~/.cache/albert-export",
+    help="Where archives are kept; they are fetched once.",
+)
+@click.option("--smoke", is_flag=True, help="Tiny models, to see that it works.")
+def main(
+    workers: int, address: str | None, work_dir: Path, results: Path, data_dir: Path, smoke: bool
+) -> None:
+    """Perform all runs that are not finished."""
+    folder, results = work_dir.resolve(), results.resolve()
+    if smoke and results == RAW:
+        raise click.UsageError("--smoke needs --results: its figures do not belong to the others")
+    try:
+        with training_progress() as progress:
+            collect(data_dir, folder, progress)
+        with connect(address, workers, folder) as client:
+            perform_all(client, SMOKE if smoke else FULL, folder, results, _tell)
+    except (ExportError, StudyError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _tell(done: int, total: int, name: str) -> None:
+    print(f"{done} of {total} runs {name}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What the study trains: sizes, budgets, and the list of runs."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from exporter.models import EncoderConfig, SharingScheme
+from exporter.training.loop import Schedule
+from exporter.training.snapshots import plain
+
+__all__ = ["FULL", "SMOKE", "Run", "Study", "TaskName"]
+
+TaskName = Literal["classify", "generate"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training and all its evaluations."""
+
+    task: TaskName
+    scheme: str
+    seed: int
+    distilled: bool
+
+    @property
+    def name(self) -> str:
+        """Name of its files: ``classify-grouped3-distilled-1``."""
+        scheme = self.scheme.replace("(", "").replace(")", "")
+        return f"{self.task}-{scheme}-{'distilled' if self.distilled else 'plain'}-{self.seed}"
+
+
+@dataclass(frozen=True)
+class Study:
+    """Everything that decides the results, besides data, machine and libraries.
+
+    Args:
+        layers, hidden_size, intermediate_size, heads: of every encoder.
+        vocab_size: pieces of each task's own tokenizer.
+        max_length: tokens of a text, or of a passage.
+        schemes: what layers share; as many groups as layers are ``none``.
+        seeds: of weights and order.
+        tasks: ``classify`` sentences; ``generate``: give the next piece of a passage.
+        distilled: whether runs learn from a teacher.
+        prunings: shares of the layers' weights set to zero after training.
+        precisions: of the exported files.
+        classify, generate: how each task trains; the same for all schemes.
+        teacher_factor: width of the teacher of ``generate``, in widths of a student; it
+            shares nothing.
+        teacher: how that one trains.
+        passages: how many passages ``generate`` learns from, and is measured on.
+        distilled_texts: how many more texts a distilled ``classify`` sees than there are
+            rated ones, each so much more seldom: the steps stay the same.
+    """
+
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    heads: int
+    vocab_size: int
+    max_length: int
+    schemes: tuple[str, ...]
+    seeds: tuple[int, ...]
+    prunings: tuple[float, ...]
+    classify: Schedule
+    generate: Schedule
+    teacher_factor: int
+    teacher: Schedule
+    passages: tuple[int, int]
+    distilled_texts: int
+    tasks: tuple[TaskName, ...] = ("classify", "generate")
+    distilled: tuple[bool, ...] = (False, True)
+    precisions: tuple[str, ...] = ("fp32", "int8", "int4")
+
+    def runs(self) -> Iterator[Run]:
+        """List all runs, seed by seed, so that an unfinished study has whole tables first."""
+        for seed, task, distilled, scheme in itertools.product(
+            self.seeds, self.tasks, self.distilled, self.schemes
+        ):
+            yield Run(task, scheme, seed, distilled)
+
+    def encoder(
+        self, task: TaskName, scheme: str, vocab_size: int, factor: int = 1
+    ) -> EncoderConfig:
+        """Return the configuration of an encoder, ``factor`` times as wide."""
+        width = factor * self.hidden_size
+        return EncoderConfig(
+            vocab_size=vocab_size,
+            embedding_size=width,
+            hidden_size=width,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            intermediate_size=factor * self.intermediate_size,
+            max_position_embeddings=self.max_length,
+            sharing=SharingScheme.parse(scheme),
+            head="sequence_classification" if task == "classify" else "masked_lm",
+            labels=("negative", "positive") if task == "classify" else (),
+        )
+
+    def digest(self, task: TaskName) -> str:
+        """Return a short hash of what decides a run of ``task``; the list of runs does not."""
+        content = plain(self)
+        assert isinstance(content, dict)
+        other = "generate" if task == "classify" else "classify"
+        for name in ("schemes", "seeds", "tasks", "distilled", other):
+            del content[name]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+FULL = Study(
+    layers=6,
+    hidden_size=64,
+    intermediate_size=256,
+    heads=4,
+    vocab_size=2000,
+    max_length=48,
+    schemes=("none", "grouped(3)", "grouped(2)", "attention_only", "ffn_only", "all"),
+    seeds=(0, 1, 2),
+    prunings=(0.0, 0.3, 0.5),
+    classify=Schedule(epochs=6, batch_size=64, learning_rate=2e-3, threads=1),
+    generate=Schedule(epochs=1, batch_size=32, learning_rate=2e-3, threads=1),
+    teacher_factor=2,
+    teacher=Schedule(epochs=2, batch_size=32, learning_rate=1e-3, threads=1),
+    passages=(48_000, 400),
+    distilled_texts=2,
+)
+
+_QUICK = Schedule(epochs=2, batch_size=16, learning_rate=3e-3, average_decay=0.9, threads=1)
+
+SMOKE = Study(
+    layers=2,
+    hidden_size=16,
+    intermediate_size=32,
+    heads=2,
+    vocab_size=300,
+    max_length=24,
+    schemes=("none", "all"),
+    seeds=(0,),
+    prunings=(0.0, 0.5),
+    classify=_QUICK,
+    generate=_QUICK,
+    teacher_factor=2,
+    teacher=_QUICK,
+    passages=(64, 16),
+    distilled_texts=2,
+)
+"""The same in small, to see that everything works; its figures say nothing."""

@@ -1,0 +1,211 @@
+"""The committed results as tables and drawings.
+
+    python -m benchmarks.sharing_tradeoff.table [--raw FOLDER] [--output FOLDER]
+
+Reads ``raw/*.json`` and, where it is there, ``latency.json``; writes ``results.md`` and
+``results.svg``. Seeds whose runs are not all there are left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from benchmarks.sharing_tradeoff.claims import Claim, claims, describe, interactions, lost
+from benchmarks.sharing_tradeoff.drawing import draw
+from benchmarks.sharing_tradeoff.method import LIMITS, METHOD
+from benchmarks.sharing_tradeoff.results import Cell, Figure, Results, read_results
+
+__all__ = ["document"]
+
+HERE = Path(__file__).parent
+LATENCY = "latency.json"
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+
+
+@click.command()
+@click.option("--raw", type=_FOLDER, default=HERE / "raw", show_default="raw")
+@click.option("--output", type=_FOLDER, default=HERE, show_default="beside this file")
+def main(raw: Path, output: Path) -> None:
+    """Write the tables and drawings."""
+    try:
+        results = read_results(raw)
+        if not results.seeds():
+            raise ValueError(f"{raw} has no seed with all its runs")
+    except ValueError as error:
+        raise click.ClickException(str(error)) from error
+    latency = output / LATENCY
+    times = json.loads(latency.read_text(encoding="utf-8")) if latency.is_file() else {}
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "results.md").write_text(document(results, times), encoding="utf-8")
+    (output / "results.svg").write_text(draw(results), encoding="utf-8")
+
+
+def document(results: Results, times: Mapping[str, Any]) -> str:
+    """Return the whole page; ``times`` is what the latency command wrote, or empty."""
+    seeds = len(results.seeds())
+    lines = [
+        "# Results of the sharing study",
+        "",
+        f"Means over {seeds} seeds, ± half of the 95 % interval of that mean (Student's t). What "
+        "is subtracted or divided is so seed by seed.",
+        "",
+        "    python -m benchmarks.sharing_tradeoff.run",
+        "    python -m benchmarks.sharing_tradeoff.table",
+        "",
+        METHOD,
+        "",
+        "![What sharing costs, alone and with the rest](results.svg)",
+        "",
+        "## Claims",
+        "",
+        *_claims(list(claims(results))),
+        "",
+        "## Parameters, bytes, times",
+        "",
+        *_sizes(results, times),
+        "",
+        "## Quality",
+        "",
+        *_quality(results),
+    ]
+    for task, heading, write in (
+        ("classify", "Sentences labelled right, %", _percent(results.accuracy)),
+        ("generate", "Perplexity", _number(results.perplexity)),
+    ):
+        lines += ["", f"## {heading}", "", *_matrix(results, task, write)]
+    lines += ["", "## What full sharing adds to the cost of the rest", "", *_additions(results)]
+    lines += ["", "## Limits", "", LIMITS]
+    return "\n".join(lines) + "\n"
+
+
+def _claims(found: Sequence[Claim]) -> Iterator[str]:
+    yield "| claim | measured | here it |"
+    yield "|---|--:|---|"
+    for claim in found:
+        yield f"| {claim.text} | {spread(claim.measured)} {claim.unit} | {claim.verdict} |"
+
+
+def _sizes(results: Results, times: Mapping[str, Any]) -> Iterator[str]:
+    precisions = _precisions(results)
+    for task in ("classify", "generate"):
+        yield f"`{task}`; files as they are and as brotli; times and their ratio to `none`:"
+        yield ""
+        heads = [f"{precision} MB" for precision in precisions]
+        heads += [f"{precision} ms" for precision in precisions] if task in times else []
+        yield "| scheme | parameters | of unshared | " + " | ".join(heads) + " |"
+        yield "|---|--:|--:|" + "--:|" * len(heads)
+        for scheme in results.schemes(task):
+            row = results.rows_of(Cell(task, scheme))[0]
+            unique, whole = (row["parameters"][name] for name in ("unique", "unshared"))
+            cells = [f"{unique:,}", f"{unique / whole:.0%}".replace("%", " %")]
+            for precision in precisions:
+                row = results.rows_of(Cell(task, scheme, precision=precision))[0]
+                cells.append(f"{row['file_bytes'] / 1e6:.2f} ({row['brotli_bytes'] / 1e6:.2f})")
+            if task in times:
+                cells += [_time(times[task][scheme].get(precision)) for precision in precisions]
+            yield f"| {scheme} | " + " | ".join(cells) + " |"
+        yield ""
+    yield "Pruned weights stay in the files; what pruning saves is on the wire (`all`, brotli, MB):"
+    yield ""
+    shares = results.values("pruned")
+    yield "| task | precision | " + " | ".join(f"{share:.0%} pruned" for share in shares) + " |"
+    yield "|---|---|" + "--:|" * len(shares)
+    for task in ("classify", "generate"):
+        for precision in precisions:
+            wire = [
+                results.rows_of(Cell(task, "all", pruned=share, precision=precision))[0]
+                for share in shares
+            ]
+            cells = [f"{row['brotli_bytes'] / 1e6:.3f}" for row in wire]
+            yield f"| {task} | {precision} | " + " | ".join(cells) + " |"
+
+
+def _quality(results: Results) -> Iterator[str]:
+    yield "| scheme | sentences right, % | distilled | perplexity | distilled | pieces right, % |"
+    yield "|---|--:|--:|--:|--:|--:|"
+    for scheme in results.schemes("classify"):
+        cells = []
+        for task, figure, factor in (
+            ("classify", results.accuracy, 100),
+            ("generate", results.perplexity, 1),
+        ):
+            for distilled in (False, True):
+                cells.append(spread(figure(Cell(task, scheme, distilled)).times(factor)))
+        cells.append(spread(results.accuracy(Cell("generate", scheme)).times(100)))
+        yield f"| {scheme} | " + " | ".join(cells) + " |"
+    yield ""
+    yield "Lost of the unshared encoder's accuracy, in per cent of it:"
+    yield ""
+    yield "| scheme | understanding | distilled | generation | distilled |"
+    yield "|---|--:|--:|--:|--:|"
+    for scheme in results.schemes("classify"):
+        if scheme != "none":
+            cells = [
+                spread(lost(results, Cell(task, scheme, distilled)))
+                for task in ("classify", "generate")
+                for distilled in (False, True)
+            ]
+            yield f"| {scheme} | " + " | ".join(cells) + " |"
+
+
+def _matrix(results: Results, task: str, write: Callable[[Cell], str]) -> Iterator[str]:
+    columns = [
+        Cell(task, "", pruned=share, precision=precision)
+        for share in results.values("pruned")
+        for precision in _precisions(results)
+    ]
+    heads = [describe(cell) if cell.pruned else cell.precision for cell in columns]
+    yield "| scheme | trained | " + " | ".join(heads) + " |"
+    yield "|---|---|" + "--:|" * len(heads)
+    for scheme in results.schemes(task):
+        for distilled in (False, True):
+            cells = [write(replace(c, scheme=scheme, distilled=distilled)) for c in columns]
+            words = "distilled" if distilled else "plain"
+            yield f"| {scheme} | {words} | " + " | ".join(cells) + " |"
+
+
+def _additions(results: Results) -> Iterator[str]:
+    yield (
+        "Points of accuracy that each change costs or brings under `all`, less what it does "
+        "under `none`. Zero is independence."
+    )
+    yield ""
+    yield "| change | understanding | generation |"
+    yield "|---|--:|--:|"
+    found = [interactions(results, task, "all") for task in ("classify", "generate")]
+    for (name, first), (_, second) in zip(*found, strict=True):
+        yield f"| {name} | {spread(first, sign=True)} | {spread(second, sign=True)} |"
+
+
+def spread(figure: Figure, *, sign: bool = False) -> str:
+    """Write a mean and half of its interval; of one seed the mean alone."""
+    digits = 2 if abs(figure.mean) < 100 else 1
+    mean = f"{figure.mean:{'+' if sign else ''}.{digits}f}"
+    return mean if len(figure.values) < 2 else f"{mean} ± {figure.half_width:.{digits}f}"
+
+
+def _percent(figure: Callable[[Cell], Figure]) -> Callable[[Cell], str]:
+    return lambda cell: spread(figure(cell).times(100))
+
+
+def _number(figure: Callable[[Cell], Figure]) -> Callable[[Cell], str]:
+    return lambda cell: spread(figure(cell))
+
+
+def _time(found: Sequence[float] | None) -> str:
+    return "–" if found is None else "{:.2f} (×{:.2f}, {:.2f}–{:.2f})".format(*found)
+
+
+def _precisions(results: Results) -> list[str]:
+    order = ("fp32", "fp16", "int8", "int4")
+    return sorted(results.values("precision"), key=order.index)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,356 @@
+"""The study of sharing in small: its runs on real workers, and what is made of figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import random
+import re
+import signal
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pytest
+import torch
+from distributed import Client, LocalCluster
+from torch.nn import functional
+
+from benchmarks.sharing_tradeoff import classify, generate, performing
+from benchmarks.sharing_tradeoff.causal import CausalEncoder
+from benchmarks.sharing_tradeoff.claims import Claim, claims, interactions
+from benchmarks.sharing_tradeoff.drawing import draw
+from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
+from benchmarks.sharing_tradeoff.generate import pack
+from benchmarks.sharing_tradeoff.latency import by_scheme
+from benchmarks.sharing_tradeoff.pruning import pruned
+from benchmarks.sharing_tradeoff.results import Cell, Figure, Results, read_results
+from benchmarks.sharing_tradeoff.settings import FULL, SMOKE, Run
+from benchmarks.sharing_tradeoff.table import document
+from benchmarks.sharing_tradeoff.texts import write_texts
+from exporter.models import SharedEncoder, SharingScheme, count_parameters
+from exporter.training.data import Corpus, Labelled, Rated
+from exporter.training.evaluate import positive_probability
+from exporter.training.loop import Schedule
+from exporter.training.tokenizer import save_tokenizer, train_tokenizer
+from tests.training.tiny import NOUNS, RATINGS, teacher_folder
+
+
+def _sentences(count: int, seed: int) -> tuple[Rated, ...]:
+    rng = random.Random(seed)
+    words = list(RATINGS)
+    chosen = ((rng.choice(NOUNS), rng.choice(NOUNS), rng.choice(words)) for _ in range(count))
+    return tuple(
+        Rated(f"This {a} {number} with a {b} is {word}.", RATINGS[word])
+        for number, (a, b, word) in enumerate(chosen, start=1000 * seed)
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("study")
+    teacher_folder(folder / "teacher")
+    foreign = {"yelp": tuple(Labelled(s.text, s.rating > 0) for s in _sentences(10, 3))}
+    corpus = Corpus(_sentences(60, 1), (), _sentences(20, 2), foreign)
+    more = [s.text for s in _sentences(200, 4)]
+    write_texts(folder, corpus, [*(s.text for s in corpus.training), *more], more)
+    return folder
+
+
+def _measured(path: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    del content["cpu_s"]
+    return content
+
+
+def _kill_a_busy_worker(client: Client) -> None:
+    while not (busy := [w for w, keys in client.processing().items() if "perform" in str(keys)]):
+        time.sleep(0.1)
+    time.sleep(1)
+    (process,) = client.run(os.getpid, workers=busy[:1]).values()
+    os.kill(process, signal.SIGKILL)
+
+
+def test_two_workers_one_of_them_killed_give_what_one_worker_gives(
+    folder: Path, tmp_path: Path
+) -> None:
+    # Of all that a run does only exporting takes long.
+    some = dataclasses.replace(SMOKE, schemes=("all",), distilled=(True,), prunings=(0.5,))
+    with connect(None, 1, tmp_path / "one") as client:
+        alone = perform_all(client, some, folder, tmp_path / "alone")
+    assert [path.stem for path in alone] == ["classify-all-distilled-0", "generate-all-distilled-0"]
+    with (
+        connect(None, 2, tmp_path / "two") as own,
+        connect(own.scheduler.address, 1, tmp_path) as client,
+        ThreadPoolExecutor() as threads,
+    ):
+        killed = threads.submit(_kill_a_busy_worker, own)
+        together = perform_all(client, some, folder, tmp_path / "together")
+        killed.result()
+    for first, second in zip(alone, together, strict=True):
+        assert _measured(first) == _measured(second)
+    for row, task in zip(read_results(tmp_path / "alone").rows[::3], some.tasks, strict=True):
+        known = _row(task, "all", 0, True, 0.5, precision="fp32")
+        assert row.keys() >= known.keys() - ({"loss"} if task == "classify" else set())
+
+
+def test_a_cluster_that_profiles_its_workers_is_refused() -> None:
+    with (
+        dask.config.set({"distributed.worker.profile.enabled": True}),
+        LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster,
+        pytest.raises(StudyError, match="DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False"),
+        connect(cluster.scheduler_address, 1, Path()),
+    ):
+        pass
+
+
+def test_plain_runs_need_no_teacher_and_learn(tmp_path: Path) -> None:
+    rated = [Rated(word, rating) for word, rating in RATINGS.items()] * 10
+    write_texts(tmp_path, Corpus(tuple(rated), (), (), {}), [], [s.text for s in _sentences(99, 4)])
+    schedule = Schedule(epochs=10, batch_size=4, learning_rate=5e-3, average_decay=0.0, threads=1)
+    study = dataclasses.replace(
+        SMOKE, classify=schedule, generate=schedule, passages=(32, 4), max_length=20
+    )
+    pieces = train_tokenizer(RATINGS, vocab_size=40, max_length=20)
+    save_tokenizer(pieces, tmp_path)
+    where = (tmp_path, tmp_path, tmp_path / "snapshot.pt")
+
+    model = classify.learn(study, Run("classify", "all", 0, False), *where)
+    right = positive_probability(model, pieces, list(RATINGS)).gt(0.5)
+    assert right.tolist() == [rating > 0 for rating in RATINGS.values()]
+
+    (tmp_path / "snapshot.pt").unlink()
+    generator = generate.learn(study, Run("generate", "all", 0, False), *where)
+    passages = np.load(tmp_path / "passages.npz")
+    ids = torch.from_numpy(passages["learned"].astype(np.int64))
+    with torch.no_grad():
+        following = generator(ids)[:, :-1].flatten(0, 1)
+    loss = functional.cross_entropy(following, ids[:, 1:].flatten())
+    assert loss < math.log(int(passages["pieces"])) - 1
+
+
+def test_a_run_that_is_there_is_not_repeated_and_one_that_fails_is_named(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing:
+        key, status = "key", "error"
+
+        def exception(self) -> Exception:
+            return ValueError("no room\nand more")
+
+    class Client:
+        def submit(self, *arguments: Any, **options: Any) -> Failing:
+            submitted.append(arguments)
+            return Failing()
+
+    submitted: list[Any] = []
+    monkeypatch.setattr("benchmarks.sharing_tradeoff.engine.as_completed", list)
+    client: Any = Client()
+    some = dataclasses.replace(SMOKE, schemes=("all",), tasks=("classify",))
+    for run in some.runs():
+        content = {"study": some.digest("classify")}
+        (tmp_path / f"{run.name}.json").write_text(json.dumps(content))
+    assert len(perform_all(client, some, folder, tmp_path)) == 2
+    assert submitted == []
+    longer = dataclasses.replace(some, max_length=48)
+    assert not any(performing.finished(run, longer, tmp_path) for run in longer.runs())
+    (tmp_path / "classify-all-plain-0.json").unlink()
+    with pytest.raises(StudyError, match=r"1 of 2 runs failed; classify-all-plain-0: no room$"):
+        perform_all(client, some, folder, tmp_path)
+
+
+def test_the_runs_cross_schemes_seeds_and_distillation_and_have_names_of_their_own() -> None:
+    runs = list(FULL.runs())
+    assert len(runs) == len({run.name for run in runs}) == 6 * 3 * 2 * 2
+    assert [run.seed for run in runs] == sorted(run.seed for run in runs)
+    assert Run("generate", "grouped(2)", 1, True).name == "generate-grouped2-distilled-1"
+    fewer = dataclasses.replace(FULL, seeds=(0,), schemes=("all",))
+    assert fewer.digest("classify") == FULL.digest("classify")
+    longer = dataclasses.replace(FULL, generate=FULL.classify)
+    assert longer.digest("generate") != FULL.digest("generate")
+    assert longer.digest("classify") == FULL.digest("classify")
+
+
+def test_as_many_groups_as_layers_share_nothing() -> None:
+    none, grouped = (
+        SharedEncoder(FULL.encoder("classify", scheme, 100))
+        for scheme in ("none", f"grouped({FULL.layers})")
+    )
+    assert (none.attention_order, none.ffn_order) == (grouped.attention_order, grouped.ffn_order)
+    assert count_parameters(none) == count_parameters(grouped)
+
+
+def _causal() -> CausalEncoder:
+    torch.manual_seed(0)
+    config = SMOKE.encoder("generate", "all", 50)
+    return CausalEncoder(dataclasses.replace(config, sharing=SharingScheme("all"))).eval()
+
+
+@torch.no_grad()
+def test_what_follows_a_token_does_not_change_its_logits() -> None:
+    model = _causal()
+    ids = torch.randint(0, 50, (2, 12))
+    changed = torch.cat([ids[:, :8], (ids[:, 8:] + 1) % 50], dim=1)
+    before, after = model(ids), model(changed)
+    torch.testing.assert_close(before[:, :8], after[:, :8], atol=1e-6, rtol=0)
+    assert not torch.allclose(before[:, 8:], after[:, 8:])
+
+
+def test_pruning_takes_the_smallest_weights_of_all_blocks_and_nothing_else() -> None:
+    model = SharedEncoder(SMOKE.encoder("classify", "none", 50))
+    with torch.no_grad():
+        model.ffn_blocks[1].up.weight.mul_(100)
+    result = pruned(model, 0.25)
+    blocks = [p for n, p in result.named_parameters() if "blocks" in n and p.ndim == 2]
+    zeros = sum(int((p == 0).sum()) for p in blocks)
+    assert zeros == pytest.approx(0.25 * sum(p.numel() for p in blocks), abs=1)
+    # So large that none of them is among the smallest quarter of all.
+    assert int((result.ffn_blocks[1].up.weight == 0).sum()) < 20
+    others = [n for n, p in model.named_parameters() if "blocks" not in n or p.ndim == 1]
+    before, after = dict(model.named_parameters()), dict(result.named_parameters())
+    assert list(before) == sorted(after, key=list(before).index)
+    assert all(torch.equal(before[name], after[name]) for name in others)
+    assert not any((p == 0).any() for n, p in before.items() if "blocks" in n and p.ndim == 2)
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(before.values(), pruned(model, 0).parameters(), strict=True)
+    )
+
+
+def test_passages_are_texts_end_to_end_and_drop_a_rest() -> None:
+    assert pack([[5, 6, 3], [7, 3], [8, 9, 3]], 3).tolist() == [[5, 6, 3], [7, 3, 8]]
+
+
+def _row(task: str, scheme: str, seed: int, distilled: bool, share: float, **more: Any) -> Any:
+    right = {"none": 800, "grouped(2)": 790, "all": 770}[scheme] + seed + 20 * distilled
+    sizes = {"none": 300_000, "grouped(2)": 150_000, "all": 90_000}
+    precision = more.pop("precision")
+    lost = 40 * share * (2 if scheme == "all" else 1) + (5 if precision == "int8" else 0)
+    return {
+        "run": {"task": task, "scheme": scheme, "seed": seed, "distilled": distilled},
+        "parameters": {"unique": sizes[scheme], "unshared": 300_000},
+        "pruned": share,
+        "precision": precision,
+        "file_bytes": sizes[scheme] * (4 if precision == "fp32" else 1),
+        "brotli_bytes": sizes[scheme],
+        "correct": right - lost,
+        "of": 1000,
+        "loss": 1000 * math.log(40 if scheme == "none" else 44),
+    }
+
+
+@pytest.fixture
+def results() -> Results:
+    return Results(
+        [
+            _row(task, scheme, seed, distilled, share, precision=precision)
+            for task in ("classify", "generate")
+            for scheme in ("none", "grouped(2)", "all")
+            for seed in (0, 1, 2)
+            for distilled in (False, True)
+            for share in (0.0, 0.5)
+            for precision in ("fp32", "int8")
+        ]
+    )
+
+
+def test_spread_is_that_of_students_distribution_over_seeds() -> None:
+    figure = Figure((1.0, 2.0, 3.0))
+    assert figure.mean == 2
+    assert figure.half_width == pytest.approx(4.303 / math.sqrt(3))
+    assert Figure((1.0,)).half_width == math.inf
+    assert (figure - Figure((1.0, 1.0, 1.0))).values == (0, 1, 2)
+
+
+def test_a_claim_is_decided_only_by_a_whole_interval() -> None:
+    def verdict(*values: float) -> str:
+        return Claim("", Figure(values), 3, 5, "%").verdict
+
+    assert verdict(4.0, 4.01, 3.99) == "holds"
+    assert verdict(1.0, 1.01, 0.99) == "does not hold"
+    assert verdict(3.0, 3.01, 2.99) == "not decided"
+    assert verdict(4.0) == "not decided"
+
+
+def test_losses_are_shares_of_the_unshared_accuracy(results: Results) -> None:
+    found = {claim.text: claim for claim in claims(results)}
+    full = found["Full sharing costs understanding 3 to 5 % of its accuracy"]
+    assert full.measured.mean == pytest.approx(100 * 30 / 801, abs=0.01)
+    assert full.verdict == "holds"
+    assert found["Full sharing costs generation 10 to 15 % of its accuracy"].verdict == (
+        "does not hold"
+    )
+    assert found["grouped(2) costs understanding under 2 % of its accuracy"].verdict == "holds"
+
+
+def test_what_a_change_costs_more_under_sharing_is_its_interaction(results: Results) -> None:
+    found = dict(interactions(results, "classify", "all"))
+    assert found["int8"].mean == pytest.approx(0)
+    assert found["50 % pruned"].mean == pytest.approx(-2)  # 40 of 1,000 lost instead of 20
+    assert found["distilled, 50 % pruned, int8"].mean == pytest.approx(-2)
+    assert "plain" not in found
+
+
+def test_a_seed_of_which_runs_are_missing_is_left_out(results: Results) -> None:
+    fewer = [r for r in results.rows if r["run"] != results.rows[-1]["run"]]
+    assert Results(fewer).seeds() == [0, 1]
+    assert len(Results(fewer).accuracy(Cell("classify", "all")).values) == 2
+    assert results.seeds() == [0, 1, 2]
+
+
+def test_results_of_different_settings_are_not_mixed(tmp_path: Path) -> None:
+    for number, study in enumerate(("one", "other")):
+        run = {"task": "classify", "scheme": "all", "seed": number, "distilled": False}
+        content = {"run": run, "study": study, "parameters": {}, "variants": []}
+        (tmp_path / f"{number}.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="different settings"):
+        read_results(tmp_path)
+    with pytest.raises(ValueError, match="holds no results"):
+        read_results(tmp_path / "none")
+
+
+def test_the_page_has_every_scheme_and_change(results: Results) -> None:
+    times = {
+        task: {scheme: {"fp32": [2.0, 1.25, 1.0, 1.5]} for scheme in results.schemes(task)}
+        for task in ("classify", "generate")
+    }
+    text = document(results, times)
+    assert (
+        "| grouped(2) | 150,000 | 50 % | 0.60 (0.15) | 0.15 (0.15) | 2.00 (×1.25, 1.00–1.50)"
+        in text
+    )
+    assert "| all | distilled | 79.10 ± 0.25 | 78.60 ± 0.25 | 75.10 ± 0.25 | 74.60 ± 0.25 |" in text
+    assert "| 50 % pruned | -2.00 ± 0.00 | -2.00 ± 0.00 |" in text
+    assert "latency" not in document(results, {})
+
+
+def test_the_drawing_has_a_mark_for_each_figure_within_its_panel(results: Results) -> None:
+    drawing = draw(results)
+    assert drawing.count("<circle") == 2 * (3 * 2 + 4 * 2)
+    heights = [float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', drawing)]
+    assert np.isfinite(heights).all()
+    assert 34 <= min(heights) <= max(heights) <= 216
+    assert "<title>distilled, all: 79.1</title>" in drawing
+
+
+def test_times_go_to_the_scheme_of_their_artifact() -> None:
+    output = {
+        "records": [
+            {"case": {"artifact": "classify-none-plain-0", "variant": "fp32"}},
+            {"case": {"artifact": "classify-all-plain-0", "variant": "fp32"}},
+        ],
+        "summary": [
+            {"median_ms": 2.0, "ratios": {}},
+            {"median_ms": 1.5, "ratios": {"none": {"value": 0.75, "low": 0.7, "high": 0.8}}},
+        ],
+    }
+    names = {"classify-none-plain-0": "none", "classify-all-plain-0": "all"}
+    assert by_scheme(output, names) == {
+        "none": {"fp32": [2.0, 1.0, 1.0, 1.0]},
+        "all": {"fp32": [1.5, 0.75, 0.7, 0.8]},
+    }
