@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exporter.records import Case
+from exporter.early_exit import exit_of
+from exporter.records import Case, Texts
 
-__all__ = ["BASELINE", "compared_with", "is_baseline", "opponents", "reference_name"]
+__all__ = ["BASELINE", "compared_with", "is_baseline", "opponents", "reference_name", "work"]
 
 BASELINE = "baseline"
 
@@ -16,16 +17,28 @@ def is_baseline(variant: str) -> bool:
     return variant == BASELINE or variant.startswith(f"{BASELINE}-")
 
 
+def work(case: Case) -> Texts | int:
+    """Return what a row of the case is: texts, or so many random ids.
+
+    Of texts the number of tokens is left out: it is the tokenizer's, and differs between
+    models that do the same work.
+    """
+    return case.texts or case.sequence
+
+
 def opponents(variant: str) -> tuple[str, ...]:
     """Return what a variant is compared with, the most telling first.
 
-    1. ``baseline``: what one would ship without sharing and without quantizing.
-    2. ``baseline-int8`` for ``int8``: the unshared model in the same precision.
-    3. ``fp32``: what the precision alone does.
+    1. ``int8`` for ``int8-exit``: the same file through all layers.
+    2. ``baseline``: what one would ship without sharing and without quantizing.
+    3. ``baseline-int8`` for ``int8``: the unshared model in the same precision.
+    4. ``fp32``: what the precision alone does.
 
     Of the unshared models, ``baseline-int8`` is compared with ``baseline``, which is compared
     with nothing.
     """
+    if (full := exit_of(variant)) is not None:
+        return (full, *opponents(full))
     if is_baseline(variant):
         return () if variant == BASELINE else (BASELINE,)
     return (BASELINE, f"{BASELINE}-{variant}", *(() if variant == "fp32" else ("fp32",)))

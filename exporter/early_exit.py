@@ -33,6 +33,7 @@ import numpy as np
 
 from exporter.artifact import Artifact
 from exporter.inputs import Feeds, InputSpec
+from exporter.records import LayersUsed
 
 __all__ = [
     "LAYERS_USED",
@@ -151,6 +152,16 @@ class ExitSetting:
     def feeds(self) -> Feeds:
         """The input, to run with."""
         return self.rule.feeds(self.value)
+
+    def used(self, layers: np.ndarray) -> LayersUsed:
+        """Summarize how many passes were used, ``[rows]``."""
+        return LayersUsed(
+            setting=self.name,
+            value=self.value,
+            mean=float(layers.mean()),
+            p90=float(np.percentile(layers, 90)),
+            of=self.layers,
+        )
 
 
 def calibrated_setting(artifact: Artifact, variant: str) -> ExitSetting | None:

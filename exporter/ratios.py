@@ -10,15 +10,20 @@ interval:
 1. Several fresh processes of each (the default of ``bench``): each pair of processes gives
    one figure, the median ratio of its pairs; the interval is Student's, over the logarithms
    of these figures. It covers both kinds of scatter.
-2. One process of each: a circular block bootstrap of the median. Blocks keep neighbours
+2. One process of each: a circular block bootstrap of that figure. Blocks keep neighbours
    together; their length follows from the correlation of neighbours. It covers the scatter
    within a process only: two processes of one file may well lie outside of it.
+
+Runs on texts take unlike times, and a model that leaves early saves much on one text and
+nothing on the next. The median of the pairs would tell of some text in the middle; what all of
+them take is what counts, so the figure of a process is then the ratio of the sums. Each process
+runs the next texts, so that the interval covers the scatter of the texts too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -40,8 +45,8 @@ class Ratio:
     """Time of a candidate in proportion to that of its reference.
 
     Args:
-        value: geometric mean over processes of the median ratio of pairs; of one process,
-            that median.
+        value: geometric mean over processes of the median ratio of pairs, or of the ratio of
+            sums where texts were run; of one process, that figure.
         low, high: 95 % interval.
         pairs: how many pairs of samples it rests on.
         sessions: how many fresh processes of each.
@@ -65,7 +70,8 @@ def ratio(candidate: Measurement, reference: Measurement, *, seed: int = DEFAULT
     """Compare two measurements of one interleaved run.
 
     Raises:
-        BenchmarkError: they are not of one run, or one of them was not measured.
+        BenchmarkError: they are not of one run, one of them was not measured, or they did not
+            run the same texts.
     """
     for one in (candidate, reference):
         if one.status != "measured":
@@ -75,9 +81,17 @@ def ratio(candidate: Measurement, reference: Measurement, *, seed: int = DEFAULT
             f"{candidate.case.variant} and {reference.case.variant} were measured in two runs; "
             "only samples of one interleaved run make pairs"
         )
+    if candidate.case.texts != reference.case.texts:
+        raise BenchmarkError("the two measurements did not run the same texts")
     if candidate.session_runs != reference.session_runs:
         raise BenchmarkError("the two measurements do not divide into the same sessions")
-    return paired_ratio(candidate.samples_ms, reference.samples_ms, seed, candidate.session_runs)
+    return paired_ratio(
+        candidate.samples_ms,
+        reference.samples_ms,
+        seed,
+        candidate.session_runs,
+        of_sums=candidate.case.texts is not None,
+    )
 
 
 def paired_ratio(
@@ -85,6 +99,8 @@ def paired_ratio(
     reference: Sequence[float],
     seed: int = DEFAULT_SEED,
     session_runs: Sequence[int] = (),
+    *,
+    of_sums: bool = False,
 ) -> Ratio:
     """Compare two series whose samples were taken in pairs.
 
@@ -92,6 +108,7 @@ def paired_ratio(
         candidate, reference: positive milliseconds, ``[n]`` each.
         seed: of the bootstrap; the same samples and seed give the same interval.
         session_runs: how many samples each fresh process gave; empty: one gave all.
+        of_sums: compare sums, not pair by pair: the pairs are runs of unlike texts.
 
     Raises:
         BenchmarkError: no pairs, series of unlike length, a sample that is not positive (a
@@ -104,17 +121,29 @@ def paired_ratio(
         raise BenchmarkError(f"sessions of {sum(session_runs)} runs for {pairs} samples")
     if min(*candidate, *reference) <= 0:
         raise BenchmarkError("a sample is not positive; the clock is too coarse for a ratio")
-    logs = np.log(np.asarray(candidate, float)) - np.log(np.asarray(reference, float))
-    sessions = np.split(logs, np.cumsum(session_runs or (pairs,))[:-1])
-    medians = np.array([np.median(session) for session in sessions])
+    times = np.array([candidate, reference], float)
+    sessions = np.split(times, np.cumsum(session_runs or (pairs,))[:-1], axis=1)
+    figure = _log_of_sums if of_sums else _median_log
+    figures = np.array([figure(session) for session in sessions])
     if len(sessions) > 1:
-        low, high = _student_interval(medians)
+        low, high = _student_interval(figures)
     else:
-        low, high = _bootstrap_interval(logs, np.random.default_rng(seed))
-    center = float(medians.mean())
+        low, high = _bootstrap_interval(times, figure, np.random.default_rng(seed))
+    center = float(figures.mean())
     # Rounding must not put the centre of a constant series outside of its interval.
     low, high = min(low, center), max(high, center)
     return Ratio(math.exp(center), math.exp(low), math.exp(high), pairs, len(sessions))
+
+
+def _median_log(times: np.ndarray) -> np.ndarray:
+    """Median logarithm of the ratios of pairs; ``[2, …, n]`` to ``[…]``."""
+    return np.median(np.log(times[0]) - np.log(times[1]), axis=-1)
+
+
+def _log_of_sums(times: np.ndarray) -> np.ndarray:
+    """Logarithm of the ratio of sums; ``[2, …, n]`` to ``[…]``."""
+    sums = times.sum(axis=-1)
+    return np.log(sums[0]) - np.log(sums[1])
 
 
 def block_length(series: np.ndarray) -> int:
@@ -138,14 +167,16 @@ def block_length(series: np.ndarray) -> int:
     return min(length, max(1, count // 4))
 
 
-def _bootstrap_interval(series: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-    count = len(series)
-    length = block_length(series)
+def _bootstrap_interval(
+    times: np.ndarray, figure: Callable[[np.ndarray], np.ndarray], rng: np.random.Generator
+) -> tuple[float, float]:
+    count = times.shape[1]
+    length = block_length(np.log(times[0]) - np.log(times[1]))
     starts = rng.integers(0, count, (_DRAWS, math.ceil(count / length)))
     indices = (starts[:, :, None] + np.arange(length)).reshape(_DRAWS, -1)[:, :count] % count
-    medians = np.median(series[indices], axis=1)
+    figures = figure(times[:, indices])
     tail = _widened_tail(count / length)
-    low, high = np.quantile(medians, [tail, 1 - tail])
+    low, high = np.quantile(figures, [tail, 1 - tail])
     return float(low), float(high)
 
 

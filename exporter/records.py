@@ -31,6 +31,7 @@ __all__ = [
     "RecordError",
     "Runtime",
     "Status",
+    "Texts",
     "Times",
     "json_schema",
     "parse_record",
@@ -38,6 +39,8 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
+"""Counts up where a field that exists changes its meaning or goes. One that is added is optional,
+and its absence means what records without it mean; an older reader refuses it by its name."""
 
 Runtime = Literal["cpu", "node", "browser"]
 """``cpu``: onnxruntime in Python. ``node``: onnxruntime-web's WebAssembly in Node.
@@ -59,10 +62,10 @@ Flag = Literal[
     "swapped",
 ]
 """What makes a figure doubtful. ``spread``: the middle half of the samples lies more than
-25 % of the median apart. ``too slow``: given up, since it took longer than the limit of the
-measurement allows. ``fewer threads``: the runtime used fewer than asked for. ``too few
-cores``: more threads were asked for than cores are usable. ``swapped``: the machine read
-memory back from its swap space meanwhile."""
+25 % of the median apart; texts take unlike times, and never get it. ``too slow``: given up, since
+it took longer than the limit of the measurement allows. ``fewer threads``: the runtime used fewer
+than asked for. ``too few cores``: more threads were asked for than cores are usable. ``swapped``:
+the machine read memory back from its swap space meanwhile."""
 
 Text = Annotated[str, msgspec.Meta(max_length=200)]
 LongText = Annotated[str, msgspec.Meta(max_length=2000)]
@@ -116,6 +119,23 @@ class Device(_Part, frozen=True):
     timer_resolution_ms: Milliseconds | None = None
 
 
+class Texts(_Part, frozen=True):
+    """Real texts that a model was run on, one at a time.
+
+    Args:
+        name: of the file.
+        sha256: of its content.
+        rows: how many of its texts were run. Which ones follows from the file and from this
+            number.
+        column: that held the text.
+    """
+
+    name: Text
+    sha256: Digest
+    rows: Positive
+    column: Text = "text"
+
+
 class Case(_Part, frozen=True):
     """What was measured: two measurements with equal cases on one device are comparable.
 
@@ -125,8 +145,9 @@ class Case(_Part, frozen=True):
         runtime: see :data:`Runtime`.
         threads: compute threads asked for.
         batch: rows per run.
-        sequence: tokens per row.
+        sequence: tokens per row; of texts their mean, rounded.
         browser: ``chromium``, ``firefox``, …; ``None`` outside of browsers.
+        texts: what it was run on; ``None``: random ids.
     """
 
     artifact: Text
@@ -136,6 +157,7 @@ class Case(_Part, frozen=True):
     batch: Positive
     sequence: Positive
     browser: Text | None = None
+    texts: Texts | None = None
 
 
 class ModelFile(_Part, frozen=True):
@@ -213,7 +235,7 @@ class LayersUsed(_Part, frozen=True):
     Args:
         setting: the input that says when: ``exit_threshold`` or ``patience``.
         value: of it.
-        mean, p90: passes, over all rows.
+        mean, p90: passes, over all rows, or all steady runs.
         of: passes that the model makes at most.
     """
 
@@ -241,6 +263,7 @@ class Measurement(_Part, frozen=True, tag_field="kind", tag="measurement"):
         samples_ms: every steady run, in order.
         session_runs: how many of the samples each fresh process or page gave, in order; two
             processes of one file differ by more than the runs of one do. Empty: one gave all.
+        layers: passes used, where the model left early.
         flags: what makes the figures doubtful.
         command: the command line that reproduces it.
     """
@@ -259,6 +282,7 @@ class Measurement(_Part, frozen=True, tag_field="kind", tag="measurement"):
     session_runs: Annotated[tuple[Positive, ...], msgspec.Meta(max_length=1000)] = ()
     memory: Memory = msgspec.field(default_factory=Memory)
     check: Check = msgspec.field(default_factory=Check)
+    layers: LayersUsed | None = None
     flags: Annotated[tuple[Flag, ...], msgspec.Meta(max_length=16)] = ()
     command: LongText | None = None
     schema: Literal[2] = 2
@@ -270,6 +294,11 @@ class Measurement(_Part, frozen=True, tag_field="kind", tag="measurement"):
             raise ValueError(f"a measurement that is {self.status!r} needs an error")
         if self.session_runs and sum(self.session_runs) != len(self.samples_ms):
             raise ValueError("session_runs do not add up to the number of samples_ms")
+
+    @property
+    def mean_ms(self) -> float:
+        """Mean of the steady runs; NaN without any."""
+        return float(np.mean(self.samples_ms)) if self.samples_ms else float("nan")
 
     @property
     def median_ms(self) -> float:

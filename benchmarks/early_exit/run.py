@@ -16,18 +16,27 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
-import onnx_ir as ir
 import torch
 
 from benchmarks.early_exit.table import document
 from exporter.artifact import Artifact
+from exporter.benchmark import (
+    Bench,
+    BenchmarkOptions,
+    InstalledRuntimes,
+    choose_subjects,
+    plan_runs,
+    ratio,
+)
+from exporter.benchmark.leaving_early import leaving_subject
+from exporter.benchmark.text_sample import sample_texts
 from exporter.calibration import CalibrationOptions, calibrate_artifact
 from exporter.checkpoint import load_checkpoint
 from exporter.early_exit import LAYERS_USED, calibrated_setting
@@ -36,21 +45,16 @@ from exporter.evaluation.examples import read_examples
 from exporter.evaluation.texts import TextEncoder
 from exporter.inputs import Feeds
 from exporter.models.early_exit import EarlyExit, exit_signals
-from exporter.onnx_files import read_model, write_model
 from exporter.pipeline import ExportOptions, export_model
-from exporter.ratios import student_quantile
-from exporter.records import Device
+from exporter.records import Device, Measurement, Runtime
 from exporter.runtimes.cpu import CpuSession
-from exporter.runtimes.cpu_worker import CpuWorker
 from exporter.runtimes.device import describe_python
-from exporter.runtimes.node_worker import NodeWorker
-from exporter.runtimes.worker import MessageWorker, Task
 from exporter.source_model import run_source
 
 HERE = Path(__file__).parent
 MODEL = HERE.parent.parent / "exporter" / "demo_model" / "model.pt"
 PRECISIONS = ("fp32", "int8")
-RUNTIMES = {"cpu": CpuWorker, "node": NodeWorker}
+RUNTIMES: tuple[Runtime, ...] = ("cpu", "node")
 ALMOST_NEVER = float(np.nextafter(np.float32(1), np.float32(0)))
 """The largest threshold below 1: the rule looks after every pass, and is met by none."""
 WARM_UP = 20
@@ -60,7 +64,7 @@ WARM_UP = 20
 @click.option("--data", "files", type=click.Path(path_type=Path), multiple=True, required=True)
 @click.option("--model", type=click.Path(path_type=Path), default=MODEL)
 @click.option("--max-loss", type=float, default=0.5, show_default=True)
-@click.option("--sentences", type=int, default=200, show_default=True, help="Timed, per session.")
+@click.option("--sentences", type=int, default=1000, show_default=True, help="Timed, in all.")
 @click.option("--sessions", type=int, default=5, show_default=True, help="Fresh processes of each.")
 @click.option("--compared", type=int, default=1000, show_default=True, help="With PyTorch.")
 def main(
@@ -81,7 +85,6 @@ def main(
         )
         leaving, curves = calibrate_artifact(leaving, choosing, CalibrationOptions(max_loss))
         report = evaluate_artifact(leaving, reporting, EvaluationOptions())
-        texts = _texts(leaving, reporting)
         results = {
             "device": _described(describe_python()),
             "data": [path.name for path in files],
@@ -95,12 +98,8 @@ def main(
                 for one in curves
             },
             "evaluation": report.to_dict(),
-            "agreement": _agreement(model, leaving, texts[:compared]),
-            "latency": [
-                _latency(runtime, precision, plain, leaving, texts[:sentences], sessions, work)
-                for runtime in RUNTIMES
-                for precision in PRECISIONS
-            ],
+            "agreement": _agreement(model, leaving, _texts(leaving, reporting)[:compared]),
+            "latency": _latency(plain, leaving, reporting, sentences, sessions, work),
         }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
     text = document(results)
@@ -174,81 +173,54 @@ def _agreement(model: Path, artifact: Artifact, texts: Sequence[Feeds]) -> dict[
 
 
 def _latency(
-    runtime: str,
-    precision: str,
-    plain: Artifact,
-    leaving: Artifact,
-    texts: Sequence[Feeds],
-    sessions: int,
-    work: Path,
-) -> dict[str, Any]:
-    """Time all arms in turns for each sentence, in fresh processes for each session."""
-    setting = calibrated_setting(leaving, precision)
-    assert setting is not None
-    source = leaving.models()[precision]
-    arms = {
-        "without an exit": plain.models()[precision],
-        "never leaves": source,
-        "looks, never leaves": _pinned(source, ALMOST_NEVER, work / f"looks-{precision}.onnx"),
-        "calibrated": _pinned(source, setting.value, work / f"calibrated-{precision}.onnx"),
-    }
-    times = np.empty((sessions, len(arms), len(texts)))
-    layers = np.empty(len(texts))
-    for session in range(sessions):
-        with ExitStack() as stack:
-            workers = [
-                stack.enter_context(_open(runtime, path, plain, texts[0])) for path in arms.values()
-            ]
-            for text in texts[:WARM_UP]:
-                for worker in workers:
-                    worker.compute(text)
-            for row, text in enumerate(texts):
-                for number, worker in enumerate(workers):
-                    times[session, number, row], outputs = worker.compute(text)
-                layers[row] = outputs[LAYERS_USED][0]
-    means = times.mean(axis=2)  # [sessions, arms]
+    plain: Artifact, leaving: Artifact, data: Path, sentences: int, sessions: int, work: Path
+) -> list[dict[str, Any]]:
+    """Time all arms in turns for each sentence, as ``bench --data`` does, with one arm more."""
+    options = BenchmarkOptions(
+        runtimes=RUNTIMES, sessions=sessions, min_runs=sentences, min_seconds=0, warm_up=WARM_UP
+    )
+    samples = sample_texts([plain, leaving], data, sentences)
+    subjects = choose_subjects([plain, leaving], samples=samples, work=work)
+    cases = []
+    for precision in PRECISIONS:
+        without, never, calibrated = (one for one in subjects if one.variant.startswith(precision))
+        assert calibrated.leaves is not None
+        looking = replace(calibrated.leaves, value=ALMOST_NEVER)
+        looks = leaving_subject(never, looking, work / f"looks-{precision}")
+        arms = {  # in one run, each needs a variant of its own
+            "without an exit": replace(without, variant="none"),
+            "never leaves": replace(never, variant="never"),
+            "looks, never leaves": replace(looks, variant="looks"),
+            "calibrated": calibrated,
+        }
+        for run in plan_runs([*arms.values()], options):
+            records = Bench([run], InstalledRuntimes(), options).records()
+            found = {record.case.variant: record for record in records}
+            cases.append(_case(precision, {name: found[arms[name].variant] for name in arms}))
+    return cases
+
+
+def _case(precision: str, records: Mapping[str, Measurement]) -> dict[str, Any]:
+    first, used = records["without an exit"], records["calibrated"].layers
+    assert used is not None
     return {
-        "runtime": runtime,
+        "runtime": first.case.runtime,
         "precision": precision,
-        "sentences": len(texts),
-        "mean_tokens": float(np.mean([text["input_ids"].shape[1] for text in texts])),
-        "threshold": setting.value,
-        "mean_layers": float(layers.mean()),
-        "p90_layers": float(np.percentile(layers, 90)),
+        "sentences": len(first.samples_ms),
+        "mean_tokens": first.case.sequence,
+        "threshold": used.value,
+        "mean_layers": used.mean,
+        "p90_layers": used.p90,
         "arms": [
             {
                 "arm": name,
-                "mean_ms": float(means[:, number].mean()),
-                "p90_ms": float(np.percentile(times[:, number], 90)),
-                "ratio": _ratio(means[:, number] / means[:, 0]),
+                "mean_ms": record.mean_ms,
+                "p90_ms": record.p90_ms,
+                "ratio": asdict(ratio(record, first)),
             }
-            for number, name in enumerate(arms)
+            for name, record in records.items()
         ],
     }
-
-
-def _open(runtime: str, path: Path, plain: Artifact, text: Feeds) -> MessageWorker:
-    sizes = {"batch": 1, "sequence": text["input_ids"].shape[1]}
-    return RUNTIMES[runtime](Task(path=path, inputs=plain.inputs, sizes=sizes, warm_first=False))
-
-
-def _pinned(source: Path, threshold: float, target: Path) -> Path:
-    """Copy a model with another default: no runtime needs to be fed with it then."""
-    model = read_model(source)
-    default = model.graph.initializers["exit_threshold"]
-    default.const_value = ir.tensor(np.array(threshold, np.float32), name="exit_threshold")
-    write_model(model, target)
-    return target
-
-
-def _ratio(ratios: np.ndarray) -> dict[str, float]:
-    """Geometric mean over sessions, with Student's 95 % interval."""
-    logs = np.log(ratios)
-    spread = 0.0
-    if len(logs) > 1:
-        spread = student_quantile(0.975, len(logs) - 1) * logs.std(ddof=1) / len(logs) ** 0.5
-    low, value, high = np.exp([logs.mean() - spread, logs.mean(), logs.mean() + spread])
-    return {"value": float(value), "low": float(low), "high": float(high)}
 
 
 if __name__ == "__main__":

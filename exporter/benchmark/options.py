@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from exporter.errors import BenchmarkError
 from exporter.records import Runtime
@@ -30,6 +31,10 @@ class BenchmarkOptions:
         warm_up: runs before the first that counts, at least, in each session.
         limit_s: longest that one case of a run may take, over all sessions: one that is
             going to take longer is given up. A quarter of it is for opening it, or one run.
+        data: texts to run on, in place of random ids: JSON lines, or CSV with a header. Run are
+            as many as ``min_runs``, drawn from the file, or all there are; each session goes on
+            where the one before ended, and begins anew after the last.
+        text_column: that holds the text.
         label: what the records call this device.
         command: the command line that measures the same again, for the records.
     """
@@ -46,6 +51,8 @@ class BenchmarkOptions:
     min_seconds: float = 5.0
     warm_up: int = 5
     limit_s: float = 600.0
+    data: Path | None = None
+    text_column: str = "text"
     label: str | None = None
     command: str | None = None
 
@@ -57,3 +64,7 @@ class BenchmarkOptions:
             raise BenchmarkError("sessions, runs and warm-up must be 1 or more, seconds 0 or more")
         if self.limit_s <= 0:
             raise BenchmarkError("the limit must be more than 0 seconds")
+        if self.data is not None and self.sequences:
+            raise BenchmarkError("texts have their own lengths: leave --seq out, or --data")
+        if self.data is not None and self.batches != (1,):
+            raise BenchmarkError("texts are run one at a time: with --data, --batch is 1")

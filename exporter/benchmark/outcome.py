@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -54,6 +54,7 @@ class Outcome:
         memories: memory at the end of each session.
         samples_ms: steady runs of all sessions.
         session_runs: how many of them each session gave.
+        layers: passes that each of them used, where the model leaves early.
         error: why it ended; ``None`` while all is well.
         status: what that makes of it.
         spent_s: seconds that opening it and its runs have taken.
@@ -65,6 +66,7 @@ class Outcome:
     memories: list[Memory] = field(default_factory=list)
     samples_ms: list[float] = field(default_factory=list)
     session_runs: list[int] = field(default_factory=list)
+    layers: list[int] = field(default_factory=list)
     error: str | None = None
     status: Status = "measured"
     spent_s: float = 0.0
@@ -83,10 +85,11 @@ class Outcome:
         """Note that the case cannot be run."""
         self.error, self.status = reason[:2000], "not run"
 
-    def keep(self, session_ms: list[float]) -> None:
-        """Add the samples of a session."""
+    def keep(self, session_ms: Sequence[float], layers: Sequence[int] = ()) -> None:
+        """Add the samples of a session, and the passes that they used."""
         if session_ms:
             self.samples_ms += session_ms
+            self.layers += layers
             self.session_runs.append(len(session_ms))
 
     def record(self, stamp: Stamp, unopened: Callable[[], Device]) -> Measurement:
@@ -96,6 +99,7 @@ class Outcome:
             device = msgspec.structs.replace(device, label=stamp.label)
         threads = [one.threads_used for one in self.opened if one.threads_used is not None]
         check = _worst([one.check for one in self.opened])
+        leaves = self.arm.subject.leaves
         return Measurement(
             tool=__version__,
             created=moment(),
@@ -111,6 +115,7 @@ class Outcome:
             session_runs=tuple(self.session_runs),
             memory=_together([one.memory for one in self.opened], self.memories),
             check=check,
+            layers=leaves.used(np.array(self.layers)) if leaves and self.layers else None,
             flags=tuple(sorted(self.flags | self._seen(device, threads, check))),
             command=stamp.command[:2000] if stamp.command else None,
         )
@@ -126,7 +131,7 @@ class Outcome:
             flags.add("too few cores")
         if self.samples_ms:
             low, median, high = np.percentile(self.samples_ms, (25, 50, 75))
-            if high - low > _SPREAD * median:
+            if self.arm.case.texts is None and high - low > _SPREAD * median:
                 flags.add("spread")
             if (device.timer_resolution_ms or 0) > _COARSE * median:
                 flags.add("coarse timer")

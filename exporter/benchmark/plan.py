@@ -8,18 +8,19 @@ from itertools import product
 
 from exporter.benchmark.options import BenchmarkOptions
 from exporter.benchmark.subjects import Subject
+from exporter.comparisons import work
 from exporter.errors import BenchmarkError
 from exporter.inputs import ModelInputs
 from exporter.records import Case, Runtime
 
-__all__ = ["Arm", "Run", "plan_runs", "run_sizes"]
+__all__ = ["Arm", "Run", "plan_runs", "run_sizes", "work_name"]
 
 DEFAULT_SEQUENCE = 128
 
 
 @dataclass(frozen=True)
 class Arm:
-    """One case of a run: which file, and the size of each symbolic dimension."""
+    """One case of a run: which file, and the size of each symbolic dimension of random ids."""
 
     case: Case
     subject: Subject
@@ -38,7 +39,14 @@ class Run:
         case = self.arms[0].case
         place = case.browser or {"cpu": "CPU", "node": "Node"}.get(case.runtime, case.runtime)
         threads = f"{case.threads} thread{'s' * (case.threads > 1)}"
-        return f"{place}, {threads}, {case.batch}×{case.sequence}"
+        return f"{place}, {threads}, {work_name(case)}"
+
+
+def work_name(case: Case) -> str:
+    """Name what a run of a case is, for people: ``1×128``, ``42 texts of reviews.jsonl``."""
+    if case.texts is not None:
+        return f"{case.texts.rows:,} texts of {case.texts.name}"
+    return f"{case.batch}×{case.sequence}"
 
 
 def plan_runs(
@@ -62,7 +70,11 @@ def plan_runs(
         _places(options, browsers), list(shapes)
     ):
         for subject in subjects:
-            sizes, rows, tokens = run_sizes(subject.inputs, batch, sequence)
+            if subject.sample is not None:
+                rows, tokens = 1, subject.sample.mean_tokens
+                sizes: dict[str, int] = {}
+            else:
+                sizes, rows, tokens = run_sizes(subject.inputs, batch, sequence)
             case = Case(
                 artifact=subject.artifact,
                 variant=subject.variant,
@@ -71,8 +83,9 @@ def plan_runs(
                 batch=rows,
                 sequence=tokens,
                 browser=browser,
+                texts=subject.sample.texts if subject.sample else None,
             )
-            key = (runtime, browser, threads, rows, tokens)
+            key = (runtime, browser, threads, rows, work(case))
             runs.setdefault(key, {})[case] = Arm(case, subject, sizes)
     return [Run(tuple(arms.values())) for arms in runs.values()]
 

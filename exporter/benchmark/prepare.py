@@ -14,6 +14,7 @@ from exporter.benchmark.plan import Run, plan_runs
 from exporter.benchmark.results_file import read_results
 from exporter.benchmark.resume import remaining_runs
 from exporter.benchmark.subjects import choose_subjects
+from exporter.benchmark.text_sample import TextSample, sample_texts
 from exporter.benchmark.wire import with_wire_bytes
 from exporter.records import Measurement
 
@@ -45,6 +46,7 @@ def prepare(
     launcher: Launcher,
     *,
     cache: Path,
+    work: Path | None = None,
     transfer: bool | None = None,
     resume: Path | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -58,14 +60,16 @@ def prepare(
         options: what to measure.
         launcher: tells which browsers there are.
         cache: folder for what is worth remembering.
+        work: folder for copies of models, needed as long as is measured, where the options name
+            texts; ``None``: no model leaves early.
         transfer: whether to compress the files; ``None``: all but large baselines.
         resume: a results file; what it holds is not measured again.
         progress: told each step.
 
     Raises:
         ArtifactError: a folder is no artifact, or a file is not the one it describes.
-        BenchmarkError: sizes that do not fit, a variant that is nowhere, a file to resume
-            that holds something else.
+        BenchmarkError: sizes that do not fit, a variant that is nowhere, texts that cannot be
+            read, a file to resume that holds something else.
     """
     notices: list[str] = []
     artifacts = []
@@ -73,10 +77,23 @@ def prepare(
         progress(f"comparing the files of {folder.name} with their hashes")
         artifacts.append(Artifact.load(folder, check_hashes=True))
     loaded = {artifact.folder: artifact for artifact in artifacts}
+    asked = [loaded[folder] for folder in folders]
+    samples: Sequence[TextSample] = ()
+    if options.data is not None:
+        progress(f"reading {options.data.name}")
+        samples = sample_texts(
+            asked,
+            options.data,
+            options.min_runs,
+            column=options.text_column,
+            notice=notices.append,
+        )
     subjects = choose_subjects(
-        [loaded[folder] for folder in folders],
+        asked,
         variants=options.variants,
         baseline=options.baseline,
+        samples=samples,
+        work=work,
         notice=notices.append,
     )
     browsers: Sequence[str] = options.browsers

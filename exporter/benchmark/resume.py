@@ -36,10 +36,11 @@ def remaining_runs(
 ) -> Remainder:
     """Compare a plan with the records of a file.
 
-    A case is held where a record has the same case, file content, machine and version of
-    the runtime, and at least the runs asked for, without interruption; or where it failed,
-    since a failure is a result. What was not run is tried again. A ratio needs both sides in
-    one run, so what a missing case is compared with is measured again beside it.
+    A case is held where a record has the same case, file content, setting to leave early with,
+    machine and version of the runtime, and at least the runs asked for, without interruption;
+    or where it failed, since a failure is a result. What was not run is tried again. A ratio
+    needs both sides in one run, so what a missing case is compared with is measured again
+    beside it.
     """
     measured = [record for record in records if isinstance(record, Measurement)]
     left: list[Run] = []
@@ -73,9 +74,19 @@ def _holding(
             and record.model.sha256 == arm.subject.model.sha256
             and _is_same(record.device, device)
             and _is_complete(record, options)
+            and _leaves_alike(record, arm)
         ):
             return record
     return None
+
+
+def _leaves_alike(record: Measurement, arm: Arm) -> bool:
+    """Whether it left early by the same setting: a new calibration changes no file."""
+    setting = arm.subject.leaves
+    if setting is None or record.status != "measured":
+        return True
+    used = record.layers
+    return used is not None and (used.setting, used.value) == (setting.name, setting.value)
 
 
 def _is_complete(record: Measurement, options: BenchmarkOptions) -> bool:

@@ -12,6 +12,10 @@ being opened first, or last, favours none.
 A worker that fails ends its case, not the run, and so does one that is too slow: what it would
 take is known after its first run. An interruption keeps the sessions that are
 whole, and what there is of the one that is not where that is enough to tell something.
+
+Where texts are run, all cases run the same one in a round; the next round runs the next one,
+through all sessions. Opening, warming up and the memory are those of the longest, which is run
+until it is steady.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from exporter.benchmark.options import BenchmarkOptions
 from exporter.benchmark.outcome import Outcome
 from exporter.benchmark.plan import Arm, Run
 from exporter.benchmark.warm_up import MAXIMUM_ROUNDS, is_stable
+from exporter.early_exit import LAYERS_USED
 from exporter.errors import ExportError
 from exporter.runtimes.line_process import NoAnswerError
 from exporter.runtimes.worker import Task, Worker
@@ -69,6 +74,7 @@ class RunProtocol:
     clock: Callable[[], float] = time.monotonic
     swapped: Callable[[], int | None] = swapped_pages
     outcomes: list[Outcome] = field(init=False)
+    _round: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.outcomes = [Outcome(arm) for arm in self.run.arms]
@@ -151,7 +157,8 @@ class RunProtocol:
             return
         options = self.options
         runs = options.sessions * (options.warm_up + self._wanted)
-        first_s = seat.samples_ms[0] / 1e3
+        sample = seat.outcome.arm.subject.sample
+        first_s = seat.samples_ms[0] / 1e3 * (sample.mean_share if sample else 1.0)
         total_s = seat.outcome.spent_s + (runs - 1) * first_s
         if total_s > options.limit_s:
             seat.give_up(
@@ -181,16 +188,17 @@ class RunProtocol:
                 share = min(rounds / wanted, spent / seconds if seconds else 1.0)
                 self._say(index, 0.4 + 0.6 * share, "measuring")
                 for seat in seats:
-                    seat.run()
+                    seat.run(self._round)
                 rounds += 1
+                self._round += 1
         finally:
             # Cut short within a round, some have one sample more, which is next to nothing.
             rounds = min((len(seat.samples_ms) for seat in seats if seat.alive), default=0)
             for seat in seats:
                 if not seat.alive:
-                    seat.outcome.keep(seat.samples_ms)
+                    seat.outcome.keep(seat.samples_ms, seat.layers)
                 elif rounds >= min(_FEWEST_KEPT, wanted):
-                    seat.outcome.keep(seat.samples_ms[:rounds])
+                    seat.outcome.keep(seat.samples_ms[:rounds], seat.layers[:rounds])
 
     def _say(self, session: int, share: float, text: str) -> None:
         total = self.options.sessions
@@ -206,14 +214,25 @@ class _Seat:
     worker: Worker
     clock: Callable[[], float]
     samples_ms: list[float] = field(default_factory=list)
+    layers: list[int] = field(default_factory=list)
 
     @property
     def alive(self) -> bool:
         return self.outcome.error is None
 
-    def run(self) -> None:
-        """Run once, unless the case has failed already."""
-        self._guarded(lambda: self.samples_ms.append(self.worker.run()))
+    def run(self, number: int | None = None) -> None:
+        """Run once, unless the case has failed already: text ``number``, or what it opened with."""
+        self._guarded(lambda: self._run(number))
+
+    def _run(self, number: int | None) -> None:
+        subject = self.outcome.arm.subject
+        if subject.sample is None or number is None:
+            self.samples_ms.append(self.worker.run())
+            return
+        ms, outputs = self.worker.compute(subject.sample.at(number))
+        self.samples_ms.append(ms)
+        if subject.leaves is not None:
+            self.layers.append(int(outputs[LAYERS_USED][0]))
 
     def read_memory(self) -> None:
         """Note the memory now."""
@@ -253,6 +272,7 @@ def _task(arm: Arm, *, thorough: bool, timeout_s: float) -> Task:
         path=subject.path,
         inputs=subject.inputs,
         sizes=arm.sizes,
+        given=subject.sample.longest if subject.sample else None,
         threads=arm.case.threads,
         reference=subject.reference if thorough else None,
         tolerance=subject.tolerance if thorough else None,

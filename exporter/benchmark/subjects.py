@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.accounting import file_bytes
 from exporter.artifact import Artifact, artifact_names
+from exporter.benchmark.leaving_early import leaving_subject
+from exporter.benchmark.text_sample import TextSample
 from exporter.comparisons import BASELINE, is_baseline
+from exporter.early_exit import ExitSetting, calibrated_setting
 from exporter.errors import BenchmarkError
 from exporter.inputs import ModelInputs
 from exporter.records import ModelFile
@@ -33,6 +36,8 @@ class Subject:
         inputs: what it takes.
         reference: the artifact's reference vectors, where this file has to meet them.
         tolerance: largest relative error against them.
+        sample: texts to run it on; ``None``: random ids.
+        leaves: when it leaves early, which ``path`` is set to: a copy of the artifact's file.
     """
 
     artifact: str
@@ -43,6 +48,8 @@ class Subject:
     inputs: ModelInputs
     reference: Path | None = None
     tolerance: float | None = None
+    sample: TextSample | None = None
+    leaves: ExitSetting | None = None
 
 
 def choose_subjects(
@@ -50,6 +57,8 @@ def choose_subjects(
     *,
     variants: Sequence[str] = (),
     baseline: bool | None = None,
+    samples: Sequence[TextSample] = (),
+    work: Path | None = None,
     notice: Callable[[str], None] = lambda text: None,
 ) -> list[Subject]:
     """Return the files to measure, those of each artifact in the manifest's order.
@@ -59,6 +68,9 @@ def choose_subjects(
         variants: which; empty: all. Baselines that are to be there are the plain one, and
             those among ``variants``: where there are none, those of the other ``variants``.
         baseline: ``True``: every artifact must have one; ``False``: none is measured.
+        samples: texts to run each artifact on; none: random ids.
+        work: folder for copies of the models that were calibrated to leave early: each is
+            measured on texts a second time, leaving early; ``None``: it is not.
         notice: told what an artifact lacks that another one has.
 
     Raises:
@@ -67,7 +79,8 @@ def choose_subjects(
     subjects: list[Subject] = []
     found: set[str] = set()
     names = artifact_names([artifact.folder for artifact in artifacts])
-    for name, artifact in zip(names, artifacts, strict=True):
+    given: Sequence[TextSample | None] = samples or [None] * len(artifacts)
+    for name, artifact, sample in zip(names, artifacts, given, strict=True):
         present = list(artifact.models())
         chosen = _chosen(present, variants, baseline)
         found.update(chosen)
@@ -78,7 +91,14 @@ def choose_subjects(
             raise BenchmarkError(
                 f"{name} holds no unshared baseline; export it with --with-baseline"
             )
-        subjects += [_subject(name, artifact, variant) for variant in chosen]
+        for variant in chosen:
+            subject = replace(_subject(name, artifact, variant), sample=sample)
+            subjects.append(subject)
+            setting = calibrated_setting(artifact, variant) if sample and work else None
+            if setting is not None and work is not None:
+                # Folders are numbered, since a name may hold what makes no address.
+                copy = leaving_subject(subject, setting, work / str(len(subjects)))
+                subjects.append(copy)
     unknown = [variant for variant in variants if variant not in found]
     if unknown or not subjects:
         present = list(dict.fromkeys(v for artifact in artifacts for v in artifact.models()))

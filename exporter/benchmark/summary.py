@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from exporter.benchmark.plan import work_name
 from exporter.comparisons import compared_with, reference_name
 from exporter.errors import BenchmarkError
 from exporter.ratios import Ratio, ratio
@@ -33,6 +34,7 @@ class Summary:
         """Return plain JSON values; figures are ``null`` where nothing was measured."""
         record = self.record
         figures = {
+            "mean_ms": record.mean_ms,
             "median_ms": record.median_ms,
             "p90_ms": record.p90_ms,
             "min_ms": record.min_ms,
@@ -78,7 +80,7 @@ def precision_notices(summaries: Sequence[Summary]) -> list[str]:
                 f"{case.artifact}: {case.variant} is slower than fp32 "
                 f"({found.value:.2f}×, {found.low:.2f}–{found.high:.2f}): "
                 f"{case.browser or case.runtime}, {case.threads} thread(s), "
-                f"{case.batch}×{case.sequence}"
+                f"{work_name(case)}"
             )
     return notices
 

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -61,6 +62,14 @@ _RUNTIMES = CommaList(click.Choice(["cpu", "node", "browser"]), "cpu,node,browse
     show_default=True,
     help="Rows per run, a case each.",
 )
+@click.option(
+    "--data",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Run on real texts, not random ids: JSON lines, or CSV with a header. As many of them as "
+    "--min-runs, one at a time; a calibrated model (albert-export calibrate) is also measured "
+    "leaving early.",
+)
+@click.option("--text-column", default="text", show_default=True, help="Column of the text.")
 @click.option(
     "--baseline/--no-baseline",
     default=None,
@@ -152,7 +161,9 @@ def bench(
     after a warm-up; so the machine's moods meet all alike. Ratios come from pairs of
     neighbouring runs, with a 95 % interval. With an unshared baseline in the artifact
     (export with --with-baseline) each model is compared with it; with several artifacts,
-    also with the first. What cannot be measured is a record too. Ctrl-C keeps what was
+    also with the first. With --data, each round of turns runs one of the file's texts, and a
+    model that was calibrated to leave early is compared with itself through all layers, as
+    int8-exit with int8. What cannot be measured is a record too. Ctrl-C keeps what was
     measured, and --resume goes on from there.
 
     The exit code is 0; 1 if nothing could be measured or outputs differ from the
@@ -170,20 +181,22 @@ def bench(
     lists = {name: value for name, value in choices.items() if value is not None}
     options = BenchmarkOptions(**lists, command=command)
     launcher = InstalledRuntimes()
-    with progress_steps() as step:
-        prepared = prepare(
-            artifacts,
-            options,
-            launcher,
-            cache=cache_folder(),
-            transfer=transfer,
-            resume=out if resume else None,
-            progress=step,
-        )
-    records = list(prepared.held)
-    with bench_progress() as progress:
-        measuring = Bench(prepared.runs, launcher, options, progress)
-        interrupted = _collect(measuring, records, out, add=resume or append)
+    with TemporaryDirectory(prefix="albert-export-") as work:
+        with progress_steps() as step:
+            prepared = prepare(
+                artifacts,
+                options,
+                launcher,
+                cache=cache_folder(),
+                work=Path(work),
+                transfer=transfer,
+                resume=out if resume else None,
+                progress=step,
+            )
+        records = list(prepared.held)
+        with bench_progress() as progress:
+            measuring = Bench(prepared.runs, launcher, options, progress)
+            interrupted = _collect(measuring, records, out, add=resume or append)
     notices = [*prepared.notices, *measuring.notices]
     summaries = summarize(records)
     if as_json:

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from exporter.benchmark.plan import work_name
 from exporter.benchmark.summary import precision_notices
 from exporter.cli.console import megabytes
-from exporter.comparisons import BASELINE
+from exporter.comparisons import BASELINE, work
+from exporter.early_exit import exit_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -73,7 +75,7 @@ def print_bench(summaries: Sequence[Summary], notices: Sequence[str]) -> None:
     for summary in summaries:
         case = summary.record.case
         # What was not run is no run of its own; it stands where it would have been.
-        place = (case.runtime, case.browser, case.threads, case.batch, case.sequence)
+        place = (case.runtime, case.browser, case.threads, case.batch, work(case))
         runs.setdefault(place, []).append(summary)
     for group in runs.values():
         _print_run(group, console)
@@ -96,34 +98,63 @@ def _print_run(group: Sequence[Summary], console: Console) -> None:
     device = max((s.record for s in group), key=lambda r: r.status == "measured").device
     console.print(
         f"{device.label}: {device.engine}, {device.runtime} {device.runtime_version}, "
-        f"{case.threads} thread{'s' * (case.threads > 1)}, batch {case.batch}, "
-        f"sequence {case.sequence}",
+        f"{case.threads} thread{'s' * (case.threads > 1)}, {_work(group)}",
         style="bold",
         markup=False,
     )
     several = len({s.record.case.artifact for s in group}) > 1
     references = list(dict.fromkeys(name for s in group for name in s.ratios))
+    leaves_early = any(s.record.layers for s in group)
+    if leaves_early:  # how a file does against itself has a column of its own
+        references = [name for name in references if any(_is_shown(s, name) for s in group)]
     # A baseline of one's own in each precision would be a column each, nearly all empty: the
     # report and --json have those ratios.
     references = [name for name in references if not name.startswith(f"{BASELINE}-")]
     references.sort(key=lambda name: name != BASELINE)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("model")
-    for column in ("file", "load", "memory", "cold", "warm", "median", "p90", "runs"):
+    on_texts = case.texts is not None
+    columns = ["file", "load", "memory", "cold", "warm", "median", "p90", "runs"]
+    if on_texts:
+        columns.insert(columns.index("median"), "mean")
+    columns += [f"time / {name}" for name in references]
+    if leaves_early:
+        columns += ["time / all layers", "layers mean, p90"]
+    for column in columns:
         table.add_column(column, justify="right")
-    for name in references:
-        table.add_column(f"time / {name}", justify="right")
     table.add_column("remarks")
     for summary in group:
         record = summary.record
         name = f"{record.case.artifact} {record.case.variant}" if several else record.case.variant
-        ratios = [_ratio(summary.ratios.get(reference)) for reference in references]
-        table.add_row(name, *_figures(record), *ratios, _remarks(record))
+        ratios = [
+            _ratio(summary.ratios[name] if _is_shown(summary, name) else None)
+            for name in references
+        ]
+        if leaves_early:
+            full = exit_of(record.case.variant)
+            ratios.append(_ratio(summary.ratios.get(full) if full else None))
+            used = record.layers
+            ratios.append(f"{used.mean:.2f}, {used.p90:g} of {used.of}" if used else "all")
+        table.add_row(name, *_figures(record, mean=on_texts), *ratios, _remarks(record))
     console.print(table, markup=False)
     console.print()
 
 
-def _figures(record: Measurement) -> list[str]:
+def _work(group: Sequence[Summary]) -> str:
+    """Name what was run, with the lengths that the artifacts' tokenizers make of texts."""
+    case = group[0].record.case
+    if case.texts is None:
+        return f"batch {case.batch}, sequence {case.sequence}"
+    lengths = dict.fromkeys(f"{summary.record.case.sequence:,}" for summary in group)
+    return f"{work_name(case)}, of {' and '.join(lengths)} tokens on average"
+
+
+def _is_shown(summary: Summary, reference: str) -> bool:
+    """Whether there is such a ratio, and it is not the one of a file to itself."""
+    return reference in summary.ratios and reference != exit_of(summary.record.case.variant)
+
+
+def _figures(record: Measurement, *, mean: bool) -> list[str]:
     memory = record.memory
     used = memory.wasm_heap if memory.wasm_heap is not None else memory.added_rss
     samples = record.samples_ms
@@ -133,6 +164,7 @@ def _figures(record: Measurement) -> list[str]:
         "-" if used is None else f"{used / 1e6:,.0f} MB",
         _ms(record.times.cold_first),
         _ms(record.times.warm_first),
+        *([_ms(record.mean_ms if samples else None)] if mean else []),
         _ms(record.median_ms if samples else None),
         _ms(record.p90_ms if samples else None),
         f"{len(samples):,}",
@@ -158,7 +190,12 @@ def _remarks(record: Measurement) -> str:
             words.append(f"{record.threads_used} of {record.case.threads} threads used")
         elif flag == "failed check":
             error, limit = record.check.relative_error, record.check.tolerance
-            words.append(f"outputs differ: error {error:.1e}, allowed {limit:.1e}")
+            known = error is not None and limit is not None
+            words.append(
+                f"outputs differ: error {error:.1e}, allowed {limit:.1e}"
+                if known
+                else "outputs are not those of the reference vectors"
+            )
         else:
             words.append(flag)
     return ", ".join(words)

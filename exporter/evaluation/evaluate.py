@@ -198,14 +198,7 @@ class _Classifier:
 
     def layers_used(self, setting: ExitSetting) -> LayersUsed:
         """Summarize the passes of the latest texts."""
-        layers = np.concatenate(self._layers)
-        return LayersUsed(
-            setting=setting.name,
-            value=setting.value,
-            mean=float(layers.mean()),
-            p90=float(np.percentile(layers, 90)),
-            of=setting.layers,
-        )
+        return setting.used(np.concatenate(self._layers))
 
 
 def _record(

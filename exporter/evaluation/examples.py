@@ -24,7 +24,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class Example:
-    """One text, its label as the file writes it, and the line where it starts."""
+    """One text, its label as the file writes it (empty where none was asked for), and the line
+    where it starts."""
 
     text: str
     label: str
@@ -47,7 +48,11 @@ class Examples:
 
 
 def read_examples(
-    path: Path, *, text_column: str = "text", label_column: str = "label", limit: int | None = None
+    path: Path,
+    *,
+    text_column: str = "text",
+    label_column: str | None = "label",
+    limit: int | None = None,
 ) -> Examples:
     """Read labelled text. Nothing is skipped but blank lines: a bad row is an error.
 
@@ -60,7 +65,8 @@ def read_examples(
 
     Args:
         path: the file.
-        text_column, label_column: names of the two columns, or keys.
+        text_column, label_column: names of the two columns, or keys; without a label column,
+            the labels are not read.
         limit: keep so many examples, evenly spread: a file may be sorted by its labels.
 
     Raises:
@@ -75,7 +81,7 @@ def read_examples(
     is_json = path.suffix.lower() in _JSON_LINES or (
         path.suffix.lower() not in _CSV and text.lstrip().startswith("{")
     )
-    columns = (text_column, label_column)
+    columns = (text_column,) if label_column is None else (text_column, label_column)
     rows = _json_rows(text, path.name) if is_json else _csv_rows(text, path.name, columns)
     found = tuple(_example(row, columns, line, path.name) for line, row in rows)
     if not found:
@@ -112,7 +118,7 @@ def _json_rows(text: str, name: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
 
 
 def _csv_rows(
-    text: str, name: str, columns: tuple[str, str]
+    text: str, name: str, columns: tuple[str, ...]
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
     delimiter = _delimiter(text, name, columns)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -140,7 +146,7 @@ def _csv_rows(
         yield line, dict(zip(header, fields, strict=True))
 
 
-def _delimiter(text: str, name: str, columns: tuple[str, str]) -> str:
+def _delimiter(text: str, name: str, columns: tuple[str, ...]) -> str:
     """Find the delimiter by the header: texts are full of all of them."""
     first = next((line for line in text.splitlines() if line.strip()), "")
     if not first:
@@ -159,18 +165,21 @@ def _delimiter(text: str, name: str, columns: tuple[str, str]) -> str:
     raise BenchmarkError(_lacks(f"{name}, line 1", missing, best, columns))
 
 
-def _example(row: Mapping[str, Any], columns: tuple[str, str], line: int, name: str) -> Example:
+def _example(row: Mapping[str, Any], columns: tuple[str, ...], line: int, name: str) -> Example:
     where = f"{name}, line {line}"
     for column in columns:
         if column not in row:
             raise BenchmarkError(_lacks(where, column, list(row), columns))
-    text, label = row[columns[0]], _label(row[columns[1]])
+    text = row[columns[0]]
     if not isinstance(text, str):
         raise BenchmarkError(f"{where}: {columns[0]!r} is {_shown(text)}, not text")
     if not text.isascii() and _SURROGATE.search(text):
         raise BenchmarkError(f"{where}: {columns[0]!r} holds half a character (\\ud800 to \\udfff)")
     if not text.strip():
         raise BenchmarkError(f"{where}: {columns[0]!r} is empty; take the row out")
+    if len(columns) == 1:
+        return Example(text, "", line)
+    label = _label(row[columns[1]])
     if not label:
         raise BenchmarkError(
             f"{where}: {columns[1]!r} is {_shown(row[columns[1]])}; a label is a name or its index"
@@ -186,7 +195,7 @@ def _label(value: Any) -> str | None:
     return None
 
 
-def _lacks(where: str, column: str, found: list[str], columns: tuple[str, str]) -> str:
+def _lacks(where: str, column: str, found: list[str], columns: tuple[str, ...]) -> str:
     option = "--text-column" if column == columns[0] else "--label-column"
     return f"{where}: no {column!r} among {_shown(', '.join(found))}; name it with {option}"
 

@@ -97,8 +97,15 @@ class Verifier:
             finite = all(np.isfinite(array).all() for array in outputs.values())
             if size <= room and finite and case.name not in self._excluded:
                 room -= size
-                chosen.append(ReferenceCase(case.name, case.feeds, outputs))
+                chosen.append(ReferenceCase(case.name, case.feeds, self._whole(outputs)))
         return chosen
+
+    def _whole(self, outputs: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """Add what the source does not give: how many layers a model uses that may leave early."""
+        if self._prepared.exit_cases is None:
+            return outputs
+        rows = len(next(iter(outputs.values())))
+        return {**outputs, LAYERS_USED: np.full(rows, self._own_depth(), np.int64)}
 
     def _small_cases(self) -> Iterator[tuple[VerificationCase, Mapping[str, np.ndarray]]]:
         by_name = {case.name: case for case in self._cases}

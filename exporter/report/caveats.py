@@ -186,6 +186,16 @@ def _other_workloads(settings: Sequence[Setting]) -> Iterable[str]:
                 f"{artifact} on {words[kind]}: {count(len(per_device), 'device')} measured "
                 f"different batches, sequences or threads, {common}"
             )
+    kinds: dict[str, dict[str, None]] = {}
+    for setting in settings:
+        work = setting.workload.texts or "random ids"
+        kinds.setdefault(setting.workload.artifact, {})[work] = None
+    for artifact, found in kinds.items():
+        if len(found) > 1:
+            yield (
+                f"{artifact} was measured on {joined([*found])}: their times and ratios are of "
+                "different work"
+            )
 
 
 def _unpaired(settings: Sequence[Setting]) -> Iterable[str]:

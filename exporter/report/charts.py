@@ -86,7 +86,7 @@ def _latency_row(chart: Chart, row: Row) -> None:
     if spread is None:
         chart.note(name, unmeasured(row.record))
         return
-    value = milliseconds(spread.median)
+    value = milliseconds(row.typical_ms)
     comparison = row.main
     if not row.trusted:
         value += " · outputs wrong"
@@ -101,8 +101,9 @@ def _latency_row(chart: Chart, row: Row) -> None:
     chart.points(inside, middle, f"{tone} point", 5)
     place = chart.axis.place
     title = (
-        f"{row.name}: median {milliseconds(spread.median)}, p10 {milliseconds(spread.p10)}, "
-        f"p90 {milliseconds(spread.p90)}, {spread.samples:,} runs"
+        f"{row.name}: mean {milliseconds(spread.mean)}, median {milliseconds(spread.median)}, "
+        f"p10 {milliseconds(spread.p10)}, p90 {milliseconds(spread.p90)}, "
+        f"{spread.samples:,} runs"
     )
     chart.shapes.append(Line(place(spread.p10), middle, place(spread.p90), middle, tone, title))
     chart.bar(spread.p25, spread.p75, top + 1, STRIP_HEIGHT - 2, f"{tone} box", title)

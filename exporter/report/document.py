@@ -102,6 +102,7 @@ def _row(row: Row) -> dict[str, Any]:
         "memory_bytes": msgspec.to_builtins(record.memory),
         "check": msgspec.to_builtins(record.check),
         "threads_used": record.threads_used,
+        "layers": msgspec.to_builtins(record.layers),
         "flags": record.flags,
         "comparisons": [
             {

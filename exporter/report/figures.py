@@ -44,6 +44,7 @@ class Spread:
     """How samples lie, in the samples' unit; ``mad`` is their median absolute deviation."""
 
     samples: int
+    mean: float
     low: float
     p10: float
     p25: float
@@ -61,7 +62,8 @@ class Spread:
             float, np.percentile(samples, (0, 10, 25, 50, 75, 90, 100))
         )
         mad = float(np.median(np.abs(samples - median)))
-        return cls(len(values), low, p10, p25, median, p75, p90, high, mad)
+        mean = float(samples.mean())
+        return cls(len(values), mean, low, p10, p25, median, p75, p90, high, mad)
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,13 @@ class Row:
         return self.measured and self.record.check.status != "failed"
 
     @property
+    def typical_ms(self) -> float | None:
+        """What a run takes: the median, and the mean of runs on texts, as their ratios are."""
+        if self.spread is None:
+            return None
+        return self.spread.median if self.record.case.texts is None else self.spread.mean
+
+    @property
     def main(self) -> Comparison | None:
         """The comparison that charts and headlines are about."""
         return next((c for c in self.comparisons if c.main), None)
@@ -176,7 +185,10 @@ def settings_of(
 
     def workload(case: Case) -> Workload:
         own = Workload.of(case)
-        return own if together is None else replace(own, artifact=together)
+        if together is None:
+            return own
+        # Tokenizers make other lengths of the same texts.
+        return replace(own, artifact=together, sequence=0 if own.texts else own.sequence)
 
     groups: dict[tuple[object, ...], list[Measurement]] = {}
     for item in measurements:
@@ -295,7 +307,10 @@ def _compare(
     elif min(*mine, *its) <= 0:
         missing = "the clock is too coarse: there are samples of 0 ms"
     elif intervals or len(sessions) > 1:
-        time = paired_ratio(mine, its, SEED, sessions)
+        time = paired_ratio(mine, its, SEED, sessions, of_sums=item.case.texts is not None)
+    elif item.case.texts is not None:
+        value = sum(mine) / sum(its)
+        time = Ratio(value, value, value, len(mine))
     else:
         value = float(np.exp(np.median(np.log(mine) - np.log(its))))
         time = Ratio(value, value, value, len(mine))

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.comparisons import is_baseline
+from exporter.early_exit import exit_of
 from exporter.ratios import Ratio
 from exporter.records import Evaluation
 from exporter.report.figures import Comparison, Row, Setting
@@ -154,7 +155,7 @@ def _time_parts(chosen: _Candidate, settings: Sequence[Setting]) -> tuple[str, l
     if not compared:
         setting, row = chosen.rows[0]
         note = [] if failed else ["No unshared baseline was measured beside it."]
-        return f"{milliseconds(row.record.median_ms)} per run on {setting.title}", failed + note
+        return f"{milliseconds(row.typical_ms)} per run on {setting.title}", failed + note
     ordered = sorted(compared, key=lambda entry: entry[2].value)
     (best_at, comparison, best), (worst_at, _, worst) = ordered[0], ordered[-1]
     if len(ordered) == 1:
@@ -215,7 +216,11 @@ def _place(setting: Setting, settings: Sequence[Setting]) -> str:
 
 
 def _accuracy_part(model: Model, evaluations: Sequence[Evaluation]) -> str | None:
-    mine = [e for e in evaluations if e.model.sha256 == model.file.sha256]
+    mine = [
+        e
+        for e in evaluations
+        if e.model.sha256 == model.file.sha256 and exit_of(e.variant) is None  # all its layers
+    ]
     if not mine:
         return None
     latest = max(mine, key=lambda e: e.created)

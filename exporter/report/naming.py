@@ -23,20 +23,44 @@ def variant_name(variant: str) -> str:
 
 @dataclass(frozen=True, order=True)
 class Workload:
-    """What one run computes, and on how many threads."""
+    """What one run computes, and on how many threads.
+
+    Args:
+        artifact: its name.
+        batch: rows per run.
+        sequence: tokens per row; of texts their mean, 0 where artifacts differ in it.
+        threads: compute threads.
+        texts: which ones were run; empty: random ids.
+    """
 
     artifact: str
     batch: int
     sequence: int
     threads: int
+    texts: str = ""
 
     @classmethod
     def of(cls, case: Case) -> Workload:
         """Return a case's workload."""
-        return cls(clean(case.artifact), case.batch, case.sequence, case.threads)
+        texts = ""
+        if (given := case.texts) is not None:
+            column = "" if given.column == "text" else f", {clean(given.column)}"
+            texts = (
+                f"{count(given.rows, 'text')} of {clean(given.name)} #{given.sha256[:6]}{column}"
+            )
+        return cls(clean(case.artifact), case.batch, case.sequence, case.threads, texts)
+
+    @property
+    def row(self) -> str:
+        """What a row is: ``sequence 128``, ``42 texts of reviews.jsonl #a1b2c3``."""
+        return self.texts or f"sequence {self.sequence}"
 
     def __str__(self) -> str:
-        return f"batch {self.batch}, sequence {self.sequence}, {count(self.threads, 'thread')}"
+        threads = count(self.threads, "thread")
+        if not self.texts:
+            return f"batch {self.batch}, {self.row}, {threads}"
+        tokens = f" ({count(self.sequence, 'token')} on average)" if self.sequence else ""
+        return f"{self.texts}{tokens}, {threads}"
 
 
 def where(device: Device, case: Case) -> str:

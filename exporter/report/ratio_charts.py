@@ -117,7 +117,7 @@ def _short_labels(settings: Sequence[Setting]) -> Callable[[Setting], str]:
 
     def label(setting: Setting) -> str:
         work = setting.workload
-        parts = [f"sequence {work.sequence}"]
+        parts = [work.row]
         if varies["batch"]:
             parts.insert(0, f"batch {work.batch}")
         if varies["threads"]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from exporter.comparisons import is_baseline
+from exporter.early_exit import exit_of
 from exporter.records import Measurement, ModelFile
 from exporter.report.exits import ExitCurve, read_exits
 from exporter.report.figures import proportion, variant_order
@@ -118,6 +119,8 @@ def models_of(
     together: dict[tuple[str, str], dict[Key, None]] = {}
     coverage: dict[Key, str] = {}
     for item in measurements:
+        if exit_of(item.case.variant) is not None:  # no file of its own
+            continue
         key = (clean(item.case.artifact), item.case.variant, item.model.sha256)
         known = files.get(key)
         if known is None or (known.brotli_bytes is None and item.model.brotli_bytes is not None):

@@ -166,35 +166,45 @@ def _comparison_cells(row: Row, comparison: Comparison) -> tuple[Cell, ...]:
 
 def latency_table(settings: Sequence[Setting]) -> Table:
     """Tabulate the steady runs and the self-check of every case."""
+    rows = [row for setting in settings for row in setting.rows]
+    on_texts = any(row.record.case.texts for row in rows)
+    leaves_early = any(row.record.layers for row in rows)
     columns = (
         Column("name", "variant", numeric=False),
+        *((Column("mean_ms", "mean"),) if on_texts else ()),
         Column("median_ms", "median"),
         Column("p10_ms", "p10"),
         Column("p90_ms", "p90"),
         Column("min_ms", "min"),
         Column("mad_ms", "MAD"),
+        *((Column("layers", "layers, mean and p90"),) if leaves_early else ()),
         Column("samples", "runs"),
         Column("sessions", "processes"),
         Column("threads_used", "threads used"),
         Column("check", "outputs", numeric=False),
         Column("flags", "flags", numeric=False),
     )
-    cells = {id(s): [_latency_cells(row) for row in s.rows] for s in settings}
+    cells = {
+        id(s): [_latency_cells(row, mean=on_texts, layers=leaves_early) for row in s.rows]
+        for s in settings
+    }
     return Table("Latency of one steady run", columns, _by_setting(settings, cells))
 
 
-def _latency_cells(row: Row) -> tuple[Cell, ...]:
+def _latency_cells(row: Row, *, mean: bool, layers: bool) -> tuple[Cell, ...]:
     record, spread = row.record, row.spread
     if spread is None:
-        figures = [Cell("–")] * 7
+        figures = [Cell("–")] * (7 + mean + layers)
     else:
         sessions = len(record.session_runs) or 1
         figures = [
+            *([_ms(spread.mean)] if mean else []),
             _ms(spread.median),
             _ms(spread.p10),
             _ms(spread.p90),
             _ms(spread.low),
             _ms(spread.mad),
+            *([_layers(record.layers)] if layers else []),
             Cell(f"{spread.samples:,}", spread.samples),
             Cell(f"{sessions:,}", sessions),
         ]

@@ -64,12 +64,14 @@ class Script:
         opening: what opening raises.
         opened: what opening tells, beyond the usual.
         was_hidden: whether the page is out of sight.
+        layers: layers that a text uses, by its first id; none: the worker does not tell.
     """
 
     times_ms: Sequence[float | BaseException] = (10.0,)
     opening: BaseException | None = None
     opened: dict[str, Any] = field(default_factory=dict)
     was_hidden: bool = False
+    layers: dict[int, int] = field(default_factory=dict)
 
     def runs(self) -> Iterator[float | BaseException]:
         """The runs of one worker."""
@@ -82,6 +84,7 @@ class FakeWorker:
 
     def __init__(self, launcher: FakeLauncher, name: str, script: Script) -> None:
         self._launcher, self._name, self._runs = launcher, name, script.runs()
+        self._layers = script.layers
         usual: dict[str, Any] = {
             "times": Times(process_start=1.0, session_create=20.0, cold_first=15.0),
             "memory": Memory(added_rss=1000, peak_rss=5000),
@@ -104,6 +107,13 @@ class FakeWorker:
 
     def outputs(self, feeds: Feeds | None = None) -> dict[str, np.ndarray]:
         return {}
+
+    def compute(self, feeds: Feeds | None = None) -> tuple[float, dict[str, np.ndarray]]:
+        assert feeds is not None
+        text = int(feeds["input_ids"][0, 0])
+        self._launcher.texts.append((self._name, text))
+        used = self._layers.get(text)
+        return self.run(), {} if used is None else {"layers_used": np.array([used])}
 
     def memory(self) -> Memory:
         return Memory(peak_rss=7000)
@@ -146,6 +156,7 @@ class FakeLauncher:
         self.clock = Clock()
         self.log: list[tuple[str, str]] = []
         self.tasks: list[Task] = []
+        self.texts: list[tuple[str, int]] = []
         self._sessions: dict[str, int] = {}
 
     def browsers(self) -> list[str]:

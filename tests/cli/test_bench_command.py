@@ -71,6 +71,16 @@ def test_slower_than_fp32_is_said_plainly(made: Artifact, launcher: FakeLauncher
     assert "! demo: int8 is slower than fp32 (3.00×, 3.00–3.00)" in result.stdout
 
 
+def test_outputs_that_cannot_be_compared_are_a_remark(
+    made: Artifact, launcher: FakeLauncher
+) -> None:
+    check = Check(status="failed", relative_error=None, tolerance=0.01)
+    launcher.scripts["int8"] = Script((5.0,), opened={"check": check})
+    result = run(made.folder)
+    assert "outputs are not those of the reference vectors" in rows(result.stdout)["int8"]
+    assert result.exit_code == 1
+
+
 @pytest.mark.usefixtures("launcher")
 def test_json_has_the_records_and_a_summary(made: Artifact) -> None:
     result = run(made.folder, "--json", "--precision", "int8", "--batch", "3", "--label", "lab")

@@ -11,7 +11,7 @@ from exporter.early_exit import RULES, RuleName
 from exporter.passes.exit_early import ExitEarlyPass
 from tests.evaluation.helpers import IDS, MASK, make_artifact
 
-__all__ = ["LAYERS", "leaving_artifact"]
+__all__ = ["LAYERS", "calibrated", "leaving_artifact"]
 
 LAYERS = 3
 
@@ -56,3 +56,19 @@ def leaving_artifact(folder: Path, rule: RuleName = "confidence") -> Artifact:
     made = make_artifact(folder, models, specs=(IDS, MASK, *RULES[rule].inputs))
     exit_ = {"rule": rule, "input": RULES[rule].setting.name, "never": RULES[rule].never}
     return made.with_manifest({**made.manifest, "early_exit": {**exit_, "layers": LAYERS}})
+
+
+def calibrated(artifact: Artifact, value: float) -> Artifact:
+    """Write ``value`` into the manifest as what was chosen for every model, on made-up figures."""
+    point = {
+        "value": value,
+        "accuracy": 0.9,
+        "accuracy_95": [0.8, 0.95],
+        "loss": 0.0,
+        "mean_layers": 2.0,
+        "p90_layers": 3.0,
+        "relative_ms": 0.7,
+    }
+    chosen = {"value": value, "max_loss": 0.5, "data": "d.csv", "rows": 4, "curve": [point]}
+    models = [{**model, "calibration": chosen} for model in artifact.manifest["models"]]
+    return artifact.with_manifest({**artifact.manifest, "models": models})

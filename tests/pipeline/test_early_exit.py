@@ -13,6 +13,7 @@ from exporter.early_exit import NEVER_PATIENT, RuleName
 from exporter.errors import ExportError, PassError, VerificationError
 from exporter.models import EarlyExit, SharingScheme, save_checkpoint
 from exporter.pipeline import ExportOptions, export_model
+from exporter.reference import check_outputs, read_reference
 from exporter.runtimes.cpu import CpuSession
 from tests.pipeline.sources import stack_of_layers
 from tests.samples import tiny_encoder
@@ -64,6 +65,16 @@ def test_every_rule_is_verified(rule: RuleName, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert sum(name.startswith(setting) for name in verified(artifact)) >= 4
     assert artifact.manifest["verdict"] == "passed"
+
+
+def test_devices_find_every_output_among_the_reference_vectors(confident: Artifact) -> None:
+    cases = read_reference(confident.folder / "reference.json")
+    assert cases
+    for case in cases:
+        rows = len(case.feeds["input_ids"])
+        assert case.outputs["layers_used"].tolist() == [LAYERS] * rows
+    session = CpuSession(confident.models()["fp32"], threads=1)
+    assert check_outputs(cases, session.run, 1e-4).status == "passed"
 
 
 def test_the_manifest_says_how_to_leave(confident: Artifact, tmp_path: Path) -> None:
