@@ -79,7 +79,9 @@ def test_the_longest_text_is_opened_with_and_warms_up() -> None:
 
 
 def test_a_record_tells_the_texts_and_the_layers_used() -> None:
-    records = measured(FakeLauncher(LEAVING), sample(4, 9, 2), sessions=1, min_runs=3)
+    unlike = Script((5.0,) * 3 + (1.0, 1.0, 8.0), layers={0: 1, 1: 2, 2: 6})
+    launcher = FakeLauncher({"int8": Script((8.0,)), "int8-exit": unlike})
+    records = measured(launcher, sample(4, 9, 2), sessions=1, min_runs=3)
     full, early = records["int8"], records["int8-exit"]
     assert (full.case.texts, full.case.sequence, full.case.batch) == (TEXTS, 5, 1)
     assert full.layers is None
@@ -88,13 +90,13 @@ def test_a_record_tells_the_texts_and_the_layers_used() -> None:
     )
     assert early.model == full.model
     assert parse_record(to_json(early)) == early
-    assert ratio(early, full).value == pytest.approx(0.5)
+    assert ratio(early, full).value == pytest.approx(10 / 24)
 
 
 def test_layers_of_a_round_that_was_cut_short_do_not_count() -> None:
     scripts = LEAVING | {"int8": Script((10.0,) * 6 + (KeyboardInterrupt(),))}
     done = RunProtocol(
-        text_run(sample(4, 9, 2)),
+        Run(text_run(sample(4, 9, 2)).arms[::-1]),  # the one that leaves early is ahead
         launcher := FakeLauncher(scripts),
         BenchmarkOptions(sessions=1, min_runs=30, warm_up=3),
         clock=launcher.clock,
@@ -104,7 +106,7 @@ def test_layers_of_a_round_that_was_cut_short_do_not_count() -> None:
         done.measure()
     for outcome in done.outcomes:
         assert len(outcome.samples_ms) == 3
-    assert done.outcomes[1].layers == [1, 2, 6]
+    assert done.outcomes[0].layers == [1, 2, 6]
 
 
 def test_texts_of_unlike_length_are_no_doubtful_spread() -> None:
