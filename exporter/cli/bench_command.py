@@ -15,6 +15,7 @@ import click
 
 from exporter.cli.console import FiniteFloat, clear_errors, progress_steps
 from exporter.cli.lists import CommaList
+from exporter.cli.output_files import check_report_target, write_whole
 
 if TYPE_CHECKING:
     from exporter.benchmark import Bench
@@ -212,7 +213,7 @@ def bench(
         from exporter.report import render_html
 
         page = render_html(records, command=command, manifests=prepared.manifests)
-        _replace(report, page)
+        write_whole(report, page)
         click.echo(f"report: {report}", err=as_json)
     if interrupted:
         ctx.exit(130)
@@ -279,17 +280,12 @@ def _check_writable(out: Path | None, report: Path | None, *, add: bool) -> None
     for path in (out, report):
         if path is not None and not path.absolute().parent.is_dir():
             raise click.UsageError(f"{path}: there is no folder {path.absolute().parent}")
-    if out is not None and report is not None and out.absolute() == report.absolute():
+    if out is not None and report is not None and out.resolve() == report.resolve():
         raise click.UsageError("--out and --report name the same file")
+    if report is not None:
+        check_report_target(report)
     if out is not None:
         ResultsWriter(out, add=add).close()
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write the file whole or not at all."""
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(text, encoding="utf-8")
-    partial.replace(path)
 
 
 def _line(record: Measurement) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from exporter.cli.output_files import check_report_target, write_whole
 from exporter.errors import BenchmarkError
 
 __all__ = ["STDOUT", "destinations", "read_manifest", "write_all"]
@@ -20,7 +21,7 @@ def destinations(
     """Return where each format goes: ``output`` itself, the others beside it.
 
     Raises:
-        BenchmarkError: two formats on standard output, or a file that would replace results.
+        BenchmarkError: two formats on standard output, or a file that would replace something else.
     """
     own = SUFFIXES.get(output.suffix.lower())
     names = tuple(formats) if formats else (own or "html",)
@@ -35,10 +36,8 @@ def destinations(
         paths = {
             name: output if name == own else stem.with_name(f"{stem.name}.{name}") for name in names
         }
-    taken = {path.resolve() for path in results}
     for path in paths.values():
-        if path.resolve() in taken:
-            raise BenchmarkError(f"{path} holds the results; write the report elsewhere with -o")
+        check_report_target(path, results)
     return paths
 
 
@@ -53,11 +52,5 @@ def read_manifest(path: Path) -> Mapping[str, Any]:
 def write_all(texts: Mapping[Path, str]) -> Iterator[Path]:
     """Write each file whole or not at all; yield its path."""
     for path, text in texts.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.partial")
-        try:
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, text)
         yield path

@@ -301,6 +301,20 @@ def test_what_cannot_be_measured_is_one_line(
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.usefixtures("launcher")
+def test_a_report_replaces_neither_results_nor_a_manifest(made: Artifact, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    out, same = tmp_path / "same", tmp_path / "sub" / ".." / "same"
+    result = run(made.folder, *SHORT, "--out", out, "--report", same)
+    assert (result.exit_code, out.exists()) == (2, False)
+    assert "name the same file" in result.stderr
+    (tmp_path / "albert-export.json").write_text("{}")
+    result = run(made.folder, *SHORT, "--report", tmp_path / "albert-export.json")
+    assert result.exit_code == 1
+    assert "belongs to a model" in result.stderr
+    assert (tmp_path / "albert-export.json").read_text() == "{}"
+
+
 def test_what_is_no_artifact_is_said(tmp_path: Path) -> None:
     result = run(tmp_path)
     assert result.exit_code == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -120,6 +121,32 @@ def test_results_are_never_overwritten(results: Path) -> None:
     assert result.exit_code == 1
     assert "holds the results" in result.stderr
     assert results.read_bytes() == before
+
+
+def test_nothing_that_a_folder_of_results_holds_is_overwritten(results: Path) -> None:
+    before = results.read_bytes()
+    (results.parent / "results.sqlite").write_bytes(b"what phones sent")
+    for name in ("results.jsonl", "results.sqlite"):
+        (results.parent / "sub").mkdir(exist_ok=True)
+        place = results.parent / "sub" / ".." / name
+        result = run(results.parent, "-o", place, "--format", "json")
+        assert result.exit_code == 1
+        assert "holds measurements or belongs to a model" in result.stderr
+    assert results.read_bytes() == before
+    assert (results.parent / "results.sqlite").read_bytes() == b"what phones sent"
+
+
+def test_a_link_is_followed_and_what_is_no_file_is_refused(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "target.html").write_text("old", encoding="utf-8")
+    (tmp_path / "link.html").symlink_to("target.html")
+    assert run(results, "-o", tmp_path / "link.html").exit_code == 0
+    assert (tmp_path / "link.html").is_symlink()
+    assert (tmp_path / "target.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    os.mkfifo(tmp_path / "pipe")
+    result = run(results, "-o", tmp_path / "pipe", "--format", "md")
+    assert result.exit_code == 1
+    assert "is no regular file" in result.stderr
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_a_write_that_fails_leaves_what_was_there(

@@ -1,0 +1,55 @@
+"""Writing what a person asked for, without replacing what cannot be made again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from exporter.errors import BenchmarkError
+
+__all__ = ["check_report_target", "write_whole"]
+
+_MEASURED = (".jsonl", ".sqlite", ".sqlite-wal", ".onnx")
+_MANIFEST = "albert-export.json"
+
+
+def check_report_target(path: Path, results: Iterable[Path] = ()) -> None:
+    """Refuse a place for a report where something else would be lost.
+
+    Args:
+        path: where the report is to go.
+        results: files that the report is made of.
+
+    Raises:
+        BenchmarkError: it is one of these, holds measurements, a model or a manifest, or is
+            no regular file.
+    """
+    target = path.resolve()
+    if target in {result.resolve() for result in results}:
+        raise BenchmarkError(f"{path} holds the results; write the report elsewhere")
+    if target.exists() and not target.is_file():
+        raise BenchmarkError(f"{path} is no regular file; a report goes into one")
+    if target.exists() and (target.suffix in _MEASURED or target.name == _MANIFEST):
+        raise BenchmarkError(
+            f"{path} holds measurements or belongs to a model; write the report elsewhere"
+        )
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file whole or not at all; where ``path`` is a link, the file it leads to.
+
+    Raises:
+        BenchmarkError: it cannot be written.
+    """
+    target = path.resolve()
+    partial = target.with_name(f".{target.name}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise BenchmarkError(f"{path} cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
