@@ -11,6 +11,7 @@ import click
 
 from exporter.cli.console import FiniteFloat, clear_errors, output_console
 from exporter.cli.evaluate_command import progress_bar
+from exporter.cli.labelled_text import labelled_text_options
 from exporter.cli.lists import CommaList
 
 if TYPE_CHECKING:
@@ -21,12 +22,7 @@ __all__ = ["calibrate"]
 
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Labelled text: JSON lines, or CSV with a header; UTF-8.",
-)
+@labelled_text_options
 @click.option(
     "--max-loss",
     type=FiniteFloat(min=0),
@@ -34,8 +30,6 @@ __all__ = ["calibrate"]
     show_default=True,
     help="Accuracy that may be lost against all layers, in points.",
 )
-@click.option("--text-column", default="text", show_default=True, help="Column of the text.")
-@click.option("--label-column", default="label", show_default=True, help="Column of the label.")
 @click.option(
     "--variant",
     "variants",
@@ -46,10 +40,6 @@ __all__ = ["calibrate"]
     "--values",
     type=CommaList(click.FLOAT, "NUMBERS"),
     help="Settings to try, such as 0.7,0.8,0.9.  [default: about 15, by the rule]",
-)
-@click.option("--limit", type=click.IntRange(1), help="Only so many examples, evenly spread.")
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Compute threads."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the curves as JSON.")
 @clear_errors

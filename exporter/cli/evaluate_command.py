@@ -14,6 +14,7 @@ import click
 from click.core import ParameterSource
 
 from exporter.cli.console import clear_errors, megabytes, output_console
+from exporter.cli.labelled_text import labelled_text_options
 from exporter.cli.lists import CommaList
 
 if TYPE_CHECKING:
@@ -30,14 +31,7 @@ _IN_COMMAND = {"text_column", "label_column", "variants", "batch", "limit", "thr
 
 @click.command()
 @click.argument("artifact", type=click.Path(path_type=Path))
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    required=True,
-    help="Labelled text: JSON lines, or CSV with a header; UTF-8.",
-)
-@click.option("--text-column", default="text", show_default=True, help="Column of the text.")
-@click.option("--label-column", default="label", show_default=True, help="Column of the label.")
+@labelled_text_options
 @click.option(
     "--variant",
     "variants",
@@ -50,10 +44,6 @@ _IN_COMMAND = {"text_column", "label_column", "variants", "batch", "limit", "thr
     default=1,
     show_default=True,
     help="Texts per run. In int8, the others in its batch have a small influence on a text.",
-)
-@click.option("--limit", type=click.IntRange(1), help="Only so many examples, evenly spread.")
-@click.option(
-    "--threads", type=click.IntRange(1), default=1, show_default=True, help="Compute threads."
 )
 @click.option(
     "--runtime",

@@ -106,7 +106,7 @@ def test_a_record_holds_the_command_without_folders_of_this_machine(
     result = run(made.folder, "--data", data, *options, "--json")
     assert json.loads(result.stdout)["records"][1]["command"] == (
         "albert-export evaluate made --data 'some data.csv' --label-column class "
-        "--variant fp32,int4-dequantize --limit 4"
+        "--limit 4 --variant fp32,int4-dequantize"
     )
 
 
