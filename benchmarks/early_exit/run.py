@@ -5,7 +5,9 @@
 1. The data is divided: odd lines choose the threshold, even lines give every figure below.
 2. Accuracy through all layers and leaving early, with 95 % intervals.
 3. Exit layers and answers in onnxruntime against PyTorch's, sentence by sentence.
-4. Latency on the CPU and in Node's WebAssembly, one sentence at a time, all files in turns
+4. Batches: how many passes they take, and what a row's answer is worth when it keeps the one it
+   left with, or goes on with the others.
+5. Latency on the CPU and in Node's WebAssembly, one sentence at a time, all files in turns
    for each sentence: the model without an exit, with one that never fires (by default, and at
    a threshold that no sentence meets, where the head runs after every pass), and as calibrated.
 
@@ -23,8 +25,8 @@ from typing import Any
 
 import click
 import numpy as np
-import torch
 
+from benchmarks.early_exit.every_depth import agreement, answers_of_passes, batches
 from benchmarks.early_exit.table import document
 from exporter.artifact import Artifact
 from exporter.benchmark import (
@@ -38,18 +40,16 @@ from exporter.benchmark import (
 from exporter.benchmark.leaving_early import leaving_subject
 from exporter.benchmark.text_sample import sample_texts
 from exporter.calibration import CalibrationOptions, calibrate_artifact
-from exporter.checkpoint import load_checkpoint
-from exporter.early_exit import LAYERS_USED, calibrated_setting
+from exporter.early_exit import calibrated_setting
 from exporter.evaluation import EvaluationOptions, evaluate_artifact
+from exporter.evaluation.classifying import artifact_labels
 from exporter.evaluation.examples import read_examples
+from exporter.evaluation.labels import resolve_labels
 from exporter.evaluation.texts import TextEncoder
 from exporter.inputs import Feeds
-from exporter.models.early_exit import EarlyExit, exit_signals
 from exporter.pipeline import ExportOptions, export_model
 from exporter.records import Device, Measurement, Runtime
-from exporter.runtimes.cpu import CpuSession
 from exporter.runtimes.device import describe_python
-from exporter.source_model import run_source
 
 HERE = Path(__file__).parent
 MODEL = HERE.parent.parent / "exporter" / "demo_model" / "model.pt"
@@ -57,6 +57,8 @@ PRECISIONS = ("fp32", "int8")
 RUNTIMES: tuple[Runtime, ...] = ("cpu", "node")
 ALMOST_NEVER = float(np.nextafter(np.float32(1), np.float32(0)))
 """The largest threshold below 1: the rule looks after every pass, and is met by none."""
+OTHERS = (0.6, 0.8, 0.95)
+"""Thresholds beside the calibrated one at which layers and batches are looked at."""
 WARM_UP = 20
 
 
@@ -85,6 +87,13 @@ def main(
         )
         leaving, curves = calibrate_artifact(leaving, choosing, CalibrationOptions(max_loss))
         report = evaluate_artifact(leaving, reporting, EvaluationOptions())
+        examples = read_examples(reporting)
+        texts = _texts(leaving, reporting)
+        outputs = answers_of_passes(model, leaving, texts)
+        truth = resolve_labels(examples, artifact_labels(leaving), outputs.shape[-1]).classes
+        setting = calibrated_setting(leaving, "fp32")
+        assert setting is not None
+        thresholds = list(dict.fromkeys((setting.value, *OTHERS)))
         results = {
             "device": _described(describe_python()),
             "data": [path.name for path in files],
@@ -98,7 +107,8 @@ def main(
                 for one in curves
             },
             "evaluation": report.to_dict(),
-            "agreement": _agreement(model, leaving, _texts(leaving, reporting)[:compared]),
+            "agreement": agreement(leaving, texts[:compared], outputs[:, :compared], thresholds),
+            "batches": batches(outputs, truth, thresholds),
             "latency": _latency(plain, leaving, reporting, sentences, sessions, work),
         }
     (HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -125,51 +135,10 @@ def _halves(files: Sequence[Path], work: Path) -> tuple[Path, Path]:
 
 
 def _texts(artifact: Artifact, data: Path) -> list[Feeds]:
+    """Return the texts in the order of the file."""
     encoder = TextEncoder.load(artifact)
     texts = encoder.encode(read_examples(data))
     return [batch.feeds for batch in encoder.batches(texts, 1)]
-
-
-def _agreement(model: Path, artifact: Artifact, texts: Sequence[Feeds]) -> dict[str, Any]:
-    """Compare exit layers and answers with PyTorch's, at thresholds spread over the signals."""
-    loaded = load_checkpoint(model)
-    plan = loaded.depth_plan
-    assert plan is not None
-    layers = artifact.manifest["early_exit"]["layers"]
-    passes = []
-    for text in texts:
-        outputs = []
-        for number in range(1, layers + 1):
-            with plan.at(number):
-                outputs.append(torch.from_numpy(run_source(loaded, text)["logits"]))
-        passes.append(outputs)
-    session = CpuSession(artifact.models()["fp32"], threads=1)
-    setting = calibrated_setting(artifact, "fp32")
-    assert setting is not None
-    rows = []
-    for threshold in dict.fromkeys((setting.value, 0.6, 0.8, 0.95)):
-        exit_ = EarlyExit("confidence", threshold)
-        differing, worst, used = [], 0.0, []
-        for text, outputs in zip(texts, passes, strict=True):
-            expected = exit_.layers_used(outputs)
-            given = session.run(text | setting.rule.feeds(threshold))
-            used.append(int(given[LAYERS_USED][0]))
-            if used[-1] != int(expected):
-                gaps = (exit_signals("confidence", outputs) - np.float32(threshold)).abs()
-                differing.append(float(gaps.min()))
-                continue
-            answer = exit_.answers(outputs, expected).numpy()
-            worst = max(worst, float(np.abs(given["logits"] - answer).max()))
-        rows.append(
-            {
-                "threshold": threshold,
-                "equal": len(texts) - len(differing),
-                "distances_of_others": differing,
-                "largest_difference": worst,
-                "layers": np.bincount(used, minlength=layers + 1)[1:].tolist(),
-            }
-        )
-    return {"sentences": len(texts), "thresholds": rows}
 
 
 def _latency(

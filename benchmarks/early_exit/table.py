@@ -12,7 +12,8 @@ _PLACES = {"cpu": "CPU", "node": "Node, WebAssembly"}
 
 def document(results: Mapping[str, Any]) -> str:
     """Return the whole text."""
-    return "\n".join([*_latency(results), *_accuracy(results), *_curve(results), *_same(results)])
+    parts = (_latency, _accuracy, _curve, _same, _batches)
+    return "\n".join(line for part in parts for line in part(results))
 
 
 def _latency(results: Mapping[str, Any]) -> Iterator[str]:
@@ -102,5 +103,22 @@ def _same(results: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"| {row['threshold']:g} | {row['equal']:,} | {counts} | {others} | "
             f"{row['largest_difference']:.1e} |"
+        )
+    yield ""
+
+
+def _batches(results: Mapping[str, Any]) -> Iterator[str]:
+    yield (
+        "Batches take as many passes as their slowest row. A row that is done can keep its answer "
+        "or go on with the others; files keep it, so that a row's answer does not depend on "
+        "what else is in its batch:"
+    )
+    yield ""
+    yield "| threshold | rows | passes | accuracy, keeps | accuracy, goes on |"
+    yield "|--:|--:|--:|--:|--:|"
+    for row in results["batches"]:
+        yield (
+            f"| {row['threshold']:g} | {row['size']} | {row['passes']:.2f} | {row['keeps']:.1%} | "
+            f"{row['goes_on']:.1%} |"
         )
     yield ""

@@ -40,6 +40,12 @@ class Point:
         """Accuracy lost against the full depth, in points."""
         return -100 * self.comparison.difference + 0.0  # no negative zero
 
+    @property
+    def loss_interval(self) -> tuple[float, float]:
+        """95 % interval of the loss, in points."""
+        low, high = self.comparison.interval
+        return -100 * high, -100 * low
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; accuracies are shares from 0 to 1, losses are points."""
         rows, paired = self.comparison.rows, self.comparison
@@ -48,7 +54,7 @@ class Point:
             "accuracy": self.correct / rows,
             "accuracy_95": list(wilson_interval(self.correct, rows)),
             "loss": self.loss,
-            "loss_95": [-100 * bound for bound in reversed(paired.interval)],
+            "loss_95": list(self.loss_interval),
             "only_full_right": paired.only_reference,
             "only_this_right": paired.only_this,
             "mean_layers": self.mean_layers,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporter.cli.console import FiniteFloat, clear_errors, output_console
-from exporter.cli.evaluate_command import progress_bar
+from exporter.cli.console import FiniteFloat, clear_errors, output_console, progress_bar
 from exporter.cli.labelled_text import labelled_text_options
 from exporter.cli.lists import CommaList
 
@@ -56,7 +55,8 @@ def calibrate(
     ARTIFACT was exported with --early-exit. Each model is run on every text at every setting;
     the one that uses the fewest layers and loses at most --max-loss points goes into the
     manifest, with the whole curve. Take data that the model was not trained on, and report
-    accuracy on other data than this: the choice fits the data it was made on.
+    accuracy on other data than this: the choice fits the data it was made on. A note says when
+    the loss may well be larger than --max-loss on more data.
     """
     from exporter.artifact import Artifact
     from exporter.calibration import CalibrationOptions, calibrate_artifact
@@ -95,3 +95,10 @@ def _print_curves(results: Sequence[Calibrated], setting: str, max_loss: float) 
             )
         console.print(f"{result.variant}: at most {max_loss:g} points lost", markup=False)
         console.print(table)
+        loss, (low, high) = result.chosen.loss, result.chosen.loss_interval
+        if high > max_loss and result.chosen is not result.points[-1]:
+            console.print(
+                f"note: {result.chosen.comparison.rows:,} examples cannot tell: the loss of "
+                f"{loss:.2f} points is known to within {low:+.1f} to {high:+.1f} only (95 %)",
+                markup=False,
+            )

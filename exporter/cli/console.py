@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,11 @@ __all__ = [
     "megabytes",
     "output_console",
     "print_table",
+    "progress_bar",
     "progress_steps",
 ]
+
+_SHOW_AFTER_S = 2.0
 
 
 class FiniteFloat(click.FloatRange):
@@ -110,6 +114,38 @@ def _line_per_step(console: Console) -> Callable[[str], None]:
             console.print(f"{name} …")
 
     return show
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar on standard error once it takes over two seconds; without a terminal, none."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True, highlight=False)
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    task, start = bar.add_task(""), time.monotonic()
+
+    def show(description: str, total: int, done: int) -> None:
+        if time.monotonic() - start > _SHOW_AFTER_S:
+            bar.start()  # has no effect on one that runs
+        bar.update(task, description=description, completed=done, total=total)
+
+    try:
+        yield show
+    finally:
+        bar.stop()
 
 
 def megabytes(count: int) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import shlex
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from exporter.cli.console import clear_errors, megabytes, output_console
+from exporter.cli.console import clear_errors, megabytes, output_console, progress_bar
 from exporter.cli.labelled_text import labelled_text_options
 from exporter.cli.lists import CommaList
 
@@ -22,9 +21,8 @@ if TYPE_CHECKING:
 
     from exporter.evaluation import EvaluationReport
 
-__all__ = ["evaluate", "progress_bar"]
+__all__ = ["evaluate"]
 
-_SHOW_AFTER_S = 2.0
 _WIDTH = 120  # a terminal wraps what it must; a pipe has no width
 _IN_COMMAND = {"text_column", "label_column", "variants", "batch", "limit", "threads"}
 
@@ -108,39 +106,6 @@ def _command_line(artifact: str, data: str) -> str:
             text = ",".join(value) if isinstance(value, tuple) else str(value)
             parts += [parameter.opts[0], text]
     return shlex.join(parts)
-
-
-@contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar on standard error once it takes over two seconds; without a terminal, none."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True, highlight=False)
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task, start = bar.add_task(""), time.monotonic()
-
-    def show(variant: str, total: int, done: int) -> None:
-        if time.monotonic() - start > _SHOW_AFTER_S:
-            bar.start()  # has no effect on one that runs
-        bar.update(task, description=variant, completed=done, total=total)
-
-    try:
-        yield show
-    finally:
-        bar.stop()
 
 
 def _print_report(report: EvaluationReport, batch: int) -> None:

@@ -33,7 +33,7 @@ def run(*arguments: object) -> Result:
 def test_the_table_has_the_curve_and_marks_the_choice(artifact: Artifact, data: Path) -> None:
     result = run(artifact.folder, "--data", data, "--values", "0,0.9", "--variant", "fp32")
     assert result.exit_code == 0, result.output
-    lines = [line.split() for line in result.stdout.splitlines()]
+    *lines, note = [line.split() for line in result.stdout.splitlines()]
     assert lines[0] == ["fp32:", "at", "most", "0.5", "points", "lost"]
     assert lines[1][0] == "exit_threshold"
     columns = [(row[0], row[1], row[2], row[3]) for row in lines[2:]]
@@ -43,6 +43,24 @@ def test_the_table_has_the_curve_and_marks_the_choice(artifact: Artifact, data: 
         ("1", "75.0%", "+0.00", "3.00"),
     ]
     assert [row[-1] == "chosen" for row in lines[2:]] == [True, False, False]
+    assert " ".join(note) == (
+        "note: 4 examples cannot tell: the loss of 0.00 points is known to within -46.2 to +46.2 "
+        "only (95 %)"
+    )
+
+
+@pytest.mark.parametrize(("max_loss", "noted"), [("46", True), ("47", False)])
+def test_a_note_says_when_the_examples_are_too_few(
+    artifact: Artifact, data: Path, max_loss: str, noted: bool
+) -> None:
+    arguments = ("--values", "0", "--variant", "fp32", "--max-loss", max_loss)
+    result = run(artifact.folder, "--data", data, *arguments)
+    assert ("examples cannot tell" in result.stdout) is noted
+
+
+def test_all_layers_lose_nothing_however_few_the_examples(artifact: Artifact, data: Path) -> None:
+    result = run(artifact.folder, "--data", data, "--values", "1", "--variant", "fp32")
+    assert "examples cannot tell" not in result.stdout
 
 
 def test_json_is_what_the_manifest_holds(artifact: Artifact, data: Path) -> None:

@@ -166,13 +166,13 @@ def test_evaluating_needs_no_torch(made: Artifact, data: Path) -> None:
 
 
 def test_a_bar_shows_only_what_takes_over_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    from exporter.cli import evaluate_command
+    from exporter.cli.console import progress_bar
 
     started: list[float] = []
     clock = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: clock[0])
     monkeypatch.setattr("rich.progress.Progress.start", lambda self: started.append(clock[0]))
-    with evaluate_command.progress_bar() as show:
+    with progress_bar() as show:
         for second in (0.5, 1.9, 2.1, 2.5):
             clock[0] = second
             show("fp32", 10, 1)
