@@ -80,13 +80,16 @@ def main(
     """Calibrate, evaluate, compare with PyTorch, and time."""
     with tempfile.TemporaryDirectory(prefix="albert-export-") as name:
         work = Path(name)
-        choosing, reporting = _halves(files, work)
+        choosing, reporting, parts = _halves(files, work)
         plain = export_model(model, work / "plain", ExportOptions(precisions=PRECISIONS))
         leaving = export_model(
             model, work / "exit", ExportOptions(precisions=PRECISIONS, early_exit="confidence")
         )
         leaving, curves = calibrate_artifact(leaving, choosing, CalibrationOptions(max_loss))
-        report = evaluate_artifact(leaving, reporting, EvaluationOptions())
+        evaluations = {
+            path.stem: evaluate_artifact(leaving, path, EvaluationOptions()).to_dict()
+            for path in ((reporting, *parts) if len(parts) > 1 else parts)
+        }
         examples = read_examples(reporting)
         texts = _texts(leaving, reporting)
         outputs = answers_of_passes(model, leaving, texts)
@@ -106,7 +109,7 @@ def main(
                 }
                 for one in curves
             },
-            "evaluation": report.to_dict(),
+            "evaluations": evaluations,
             "agreement": agreement(leaving, texts[:compared], outputs[:, :compared], thresholds),
             "batches": batches(outputs, truth, thresholds),
             "latency": _latency(plain, leaving, reporting, sentences, sessions, work),
@@ -121,17 +124,23 @@ def _described(device: Device) -> dict[str, Any]:
     return {"cpu": device.cpu, "system": device.system, "cores": device.usable_cores}
 
 
-def _halves(files: Sequence[Path], work: Path) -> tuple[Path, Path]:
-    """Write odd and even lines of all files to a file each."""
-    lines = [
-        json.dumps({"text": row.text, "label": row.label})
-        for path in files
-        for row in read_examples(path).rows
-    ]
-    halves = work / "choosing.jsonl", work / "reporting.jsonl"
-    for start, path in enumerate(halves):
-        path.write_text("\n".join(lines[start::2]) + "\n", encoding="utf-8")
-    return halves
+def _halves(files: Sequence[Path], work: Path) -> tuple[Path, Path, Sequence[Path]]:
+    """Write odd and even lines of all files to a file each, and the even ones of each file."""
+    halves: tuple[list[str], list[str]] = [], []
+    parts = []
+    for path in files:
+        rows = read_examples(path).rows
+        lines = [json.dumps({"text": row.text, "label": row.label}) + "\n" for row in rows]
+        halves[0].extend(lines[::2])
+        halves[1].extend(lines[1::2])
+        parts.append(_write(work / f"{path.stem}.jsonl", lines[1::2]))
+    choosing = _write(work / "choosing.jsonl", halves[0])
+    return choosing, _write(work / "all.jsonl", halves[1]), parts
+
+
+def _write(path: Path, lines: Sequence[str]) -> Path:
+    path.write_text("".join(lines), encoding="utf-8")
+    return path
 
 
 def _texts(artifact: Artifact, data: Path) -> list[Feeds]:

@@ -50,25 +50,27 @@ def _latency(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _accuracy(results: Mapping[str, Any]) -> Iterator[str]:
-    yield "| model | accuracy | 95 % interval | points to fp32 | 95 % interval | layers mean, p90 |"
-    yield "|---|--:|--:|--:|--:|--:|"
-    evaluation = results["evaluation"]
-    for record, summary in zip(evaluation["records"], evaluation["summary"], strict=True):
-        low, high = record["interval_95"]
-        difference, layers = "", "all"
-        if summary["difference"] is not None:
-            bounds = [100 * bound for bound in summary["difference_95"]]
-            points = f"{100 * summary['difference']:+.2f}"
-            difference = f"{points} | {bounds[0]:+.1f} to {bounds[1]:+.1f}"
-        if record["layers"] is not None:
-            layers = f"{record['layers']['mean']:.2f}, {record['layers']['p90']:g}"
-        yield (
-            f"| {record['variant']} | {summary['accuracy']:.1%} | {low:.1%} to {high:.1%} | "
-            f"{difference or ' | '} | {layers} |"
-        )
+    yield "Accuracy on sentences that played no part in choosing the threshold:"
     yield ""
-    rows = evaluation["records"][0]["rows"]
-    yield f"{rows:,} sentences that played no part in choosing the threshold."
+    yield (
+        "| data | sentences | model | accuracy | 95 % interval | points to fp32 | 95 % interval | "
+        "layers mean, p90 |"
+    )
+    yield "|---|--:|---|--:|--:|--:|--:|--:|"
+    for data, evaluation in results["evaluations"].items():
+        for record, summary in zip(evaluation["records"], evaluation["summary"], strict=True):
+            low, high = record["interval_95"]
+            difference, layers = " | ", "all"
+            if summary["difference"] is not None:
+                bounds = [100 * bound for bound in summary["difference_95"]]
+                points = f"{100 * summary['difference']:+.2f}"
+                difference = f"{points} | {bounds[0]:+.1f} to {bounds[1]:+.1f}"
+            if record["layers"] is not None:
+                layers = f"{record['layers']['mean']:.2f}, {record['layers']['p90']:g}"
+            yield (
+                f"| {data} | {record['rows']:,} | {record['variant']} | "
+                f"{summary['accuracy']:.1%} | {low:.1%} to {high:.1%} | {difference} | {layers} |"
+            )
     yield ""
 
 
