@@ -85,7 +85,8 @@ class Artifact:
             written.write_text(text, encoding="utf-8", errors="backslashreplace")
             written.replace(self.folder / MANIFEST_NAME)
         except OSError as error:
-            written.unlink(missing_ok=True)
+            with suppress(OSError):  # where nothing can be written, nothing can be removed
+                written.unlink(missing_ok=True)
             raise ArtifactError(f"cannot write {self.folder}: {error.strerror}") from error
         return Artifact(self.folder, json.loads(text))
 

@@ -20,7 +20,8 @@ above it. Numbers below 1 count as 1. A ``max_layers`` above the model's own num
 makes it deeper.
 
 A row that has left keeps its answer while the others go on: each row gets the answer that it
-gets alone.
+gets alone, but for what a batch changes without an exit too (int8 products scale all rows of a
+batch alike).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from typing import Literal
 import numpy as np
 
 from exporter.artifact import Artifact
+from exporter.errors import BenchmarkError
 from exporter.inputs import Feeds, InputSpec
 from exporter.records import LayersUsed
 
@@ -72,17 +74,32 @@ class ExitRule:
         setting: the input.
         never: the value that never leaves, which is the default.
         values: values worth trying, the earliest to leave first.
+        largest: the largest value that says something; the smallest is 0.
     """
 
     name: RuleName
     setting: InputSpec
     never: float
     values: tuple[float, ...]
+    largest: float
 
     @property
     def inputs(self) -> tuple[InputSpec, ...]:
         """The optional inputs of a graph with this rule."""
         return (self.setting, MIN_LAYERS, MAX_LAYERS)
+
+    def check(self, value: float) -> None:
+        """Refuse a value that says nothing, or that the input cannot hold.
+
+        Raises:
+            BenchmarkError: it is out of range, or no whole number where that is needed.
+        """
+        whole = self.setting.dtype == "int64"
+        if not 0 <= value <= self.largest or (whole and value != int(value)):
+            raise BenchmarkError(
+                f"{self.setting.name} is a {'whole ' if whole else ''}number from 0 to "
+                f"{self.largest:.10g}, not {value:g}"
+            )
 
     def feeds(self, value: float) -> Feeds:
         """Return the input that sets the rule to ``value``."""
@@ -107,12 +124,13 @@ _STEPS = (
     0.995,
     0.999,
 )
+_LARGEST = float(np.finfo(np.float32).max)
 _CHANGES = (1.0, 0.7, 0.5, 0.4, 0.3, 0.25, 0.2, 0.15, 0.1, 0.07, 0.05, 0.03, 0.02, 0.01)
 
 RULES: Mapping[RuleName, ExitRule] = {
-    "confidence": ExitRule("confidence", _THRESHOLD, 1.0, (0.0, *_STEPS)),
-    "patience": ExitRule("patience", _PATIENCE, NEVER_PATIENT, tuple(range(12))),
-    "change": ExitRule("change", _THRESHOLD, 0.0, _CHANGES),
+    "confidence": ExitRule("confidence", _THRESHOLD, 1.0, (0.0, *_STEPS), 1.0),
+    "patience": ExitRule("patience", _PATIENCE, NEVER_PATIENT, tuple(range(12)), NEVER_PATIENT),
+    "change": ExitRule("change", _THRESHOLD, 0.0, _CHANGES, _LARGEST),
 }
 
 

@@ -332,3 +332,17 @@ def test_a_manifest_that_cannot_be_written_leaves_the_old_one(
     monkeypatch.undo()
     assert Artifact.load(tmp_path / "a").manifest == artifact.manifest
     assert names_in(tmp_path / "a") == [MANIFEST_NAME, "config.json", "onnx"]
+
+
+def test_a_file_system_that_only_reads_is_named_as_the_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    artifact = make(tmp_path / "a")
+
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    for act in ("write_text", "unlink"):  # which refuses even what is not there
+        monkeypatch.setattr(Path, act, fail)
+    with pytest.raises(ArtifactError, match=r"cannot write .*: Read-only file system"):
+        artifact.with_manifest({"schema": 0})

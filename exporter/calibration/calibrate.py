@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import numpy as np
 from exporter.artifact import Artifact
 from exporter.calibration.curve import Point, choose, measure_point
 from exporter.early_exit import LAYERS_USED, RULES, ExitRule
-from exporter.errors import BenchmarkError
+from exporter.errors import ArtifactError, BenchmarkError
 from exporter.evaluation.classifying import artifact_labels, choose_variants, classes_of, logits_of
 from exporter.evaluation.examples import Examples, read_examples
 from exporter.evaluation.labels import Truth, resolve_labels
@@ -101,11 +102,14 @@ def calibrate_artifact(
 
     Raises:
         BenchmarkError: the artifact cannot leave early or gives no labels; the data file, its
-            labels or the tokenizer cannot be used; a variant does not exist.
+            labels or the tokenizer cannot be used; a variant does not exist; the rule knows no
+            such value.
         ArtifactError: the manifest cannot be written.
     """
     options = options or CalibrationOptions()
     rule, values = _settings(artifact, options.values)
+    if not os.access(artifact.folder, os.W_OK):  # said now, not after minutes of measuring
+        raise ArtifactError(f"cannot write to {artifact.folder}; calibrate a copy of it")
     encoder = TextEncoder.load(artifact)
     examples = read_examples(
         data,
@@ -133,17 +137,19 @@ def calibrate_artifact(
 
 
 def _settings(artifact: Artifact, asked: Sequence[float]) -> tuple[ExitRule, list[float]]:
-    """Return the rule and the values to try, that of the full depth last."""
+    """Return the rule and the values to try, the earliest to leave first, the full depth last."""
     early_exit = artifact.manifest.get("early_exit")
     if early_exit is None:
         raise BenchmarkError(
             f"{artifact.folder} cannot leave early; export the model again with --early-exit"
         )
     rule = RULES[early_exit["rule"]]
-    values = list(asked) or list(rule.values)
+    for value in asked:
+        rule.check(value)
+    values = sorted({*(asked or rule.values)} - {rule.never}, reverse=not rule.never)
     if rule.name == "patience":
         values = [value for value in values if value < early_exit["layers"]]
-    return rule, [*(value for value in dict.fromkeys(values) if value != rule.never), rule.never]
+    return rule, [*values, rule.never]
 
 
 def _curve(

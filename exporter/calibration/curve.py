@@ -97,12 +97,14 @@ def measure_point(
 def choose(points: Sequence[Point], max_loss: float) -> Point:
     """Return the point of fewest layers among those that lose at most ``max_loss`` points.
 
-    Of equally cheap ones the most accurate, of these the first. Layers decide, not times,
+    Of equally cheap ones the most accurate, of these the full depth if it is one (a setting
+    that saves nothing here may yet lose elsewhere), else the first. Layers decide, not times,
     so that the same data gives the same choice on every machine.
 
     Args:
-        points: not empty; one of them, that of the full depth, loses nothing.
+        points: not empty; the last is that of the full depth, which loses nothing.
         max_loss: in points of accuracy, 0 or more.
     """
     allowed = [point for point in points if point.loss <= max_loss]
-    return min(allowed, key=lambda point: (point.mean_layers, -point.correct))
+    full = points[-1]
+    return min(allowed, key=lambda point: (point.mean_layers, -point.correct, point is not full))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,21 +70,32 @@ def calibrate(
         curves = {m["variant"]: m["calibration"] for m in models if m.get("calibration")}
         click.echo(json.dumps(curves, indent=2, ensure_ascii=False))
     else:
-        _print_curves(results, written.manifest["early_exit"]["input"], chosen.max_loss)
+        _print_curves(results, written.manifest["early_exit"], chosen.max_loss)
 
 
-def _print_curves(results: Sequence[Calibrated], setting: str, max_loss: float) -> None:
+def _print_curves(
+    results: Sequence[Calibrated], early_exit: Mapping[str, Any], max_loss: float
+) -> None:
     from rich.table import Table
 
     console = output_console()
     for result in results:
         table = Table(box=None, pad_edge=False, collapse_padding=True, header_style="bold")
-        for heading in (setting, "accuracy", "points lost", "layers", "p90", "ms", "of all", ""):
+        for heading in (
+            early_exit["input"],
+            "accuracy",
+            "points lost",
+            "layers",
+            "p90",
+            "ms",
+            "of all",
+            "",
+        ):
             table.add_column(heading, justify="right")
         for point in result.points:
             row = point.to_dict()
             table.add_row(
-                f"{point.value:g}",
+                "never" if point.value == early_exit["never"] else f"{point.value:g}",
                 f"{row['accuracy']:.1%}",
                 f"{point.loss:+.2f}",
                 f"{point.mean_layers:.2f}",

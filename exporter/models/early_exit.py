@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from exporter.early_exit import RULES, RuleName
 
-__all__ = ["EarlyExit", "exit_signals"]
+__all__ = ["EarlyExit", "exit_passes", "exit_signals"]
 
 
 @dataclass(frozen=True)
@@ -45,11 +45,8 @@ class EarlyExit:
         last = len(outputs) if self.max_layers is None else max(self.max_layers, 1)
         first = min(max(self.min_layers, 1), last)
         signals = exit_signals(self.rule, outputs[first - 1 : last], mask)
-        never = RULES[self.rule].never
-        setting = torch.tensor(never if self.setting is None else self.setting).to(signals.dtype)
-        fires = _COMPARE[self.rule](signals, setting)
-        fires[-1] = True  # the last pass there is
-        return fires.int().argmax(dim=0) + first  # the first of the largest
+        setting = RULES[self.rule].never if self.setting is None else self.setting
+        return exit_passes(self.rule, signals, setting) + first - 1
 
     @staticmethod
     def answers(outputs: Sequence[Tensor], used: Tensor) -> Tensor:
@@ -64,6 +61,16 @@ def exit_signals(rule: RuleName, outputs: Sequence[Tensor], mask: Tensor | None 
     ``change`` the relative change, which is infinite after the first pass.
     """
     return torch.stack(_SIGNALS[rule](outputs, mask))
+
+
+def exit_passes(rule: RuleName, signals: Tensor, setting: float) -> Tensor:
+    """Return the first of the passes ``[passes, B]`` at which the rule holds, or the last.
+
+    Counted from 1: ``int64 [B]``.
+    """
+    fires = _COMPARE[rule](signals, torch.tensor(setting).to(signals.dtype))
+    fires[-1] = True  # the last pass there is
+    return fires.int().argmax(dim=0) + 1  # the first of the largest
 
 
 def _confidence(outputs: Sequence[Tensor], mask: Tensor | None) -> list[Tensor]:

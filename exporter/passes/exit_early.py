@@ -33,7 +33,7 @@ class ExitEarlyPass(ReportingPass):
 
         x = Loop(12, , x0) {       ->   x, logits, used = Loop(max_layers, , x0, 0, 0) {
           x = layer(x_in)                 x = layer(x_in)
-        }                                 logits, used, go_on = If(looks[i]) {
+        }                                 logits, used, go_on = If(i >= quiet) {
         logits = head(x)                    logits = Where(used_in == 0, head(x), logits_in)
                                             used = Where(used_in == 0 and rule, i + 1, used_in)
                                             go_on = any(used == 0)
@@ -102,11 +102,11 @@ class ExitEarlyPass(ReportingPass):
         drop_unused_constants(graph, [loop.trip_count])
 
         nodes = RULE_NODES[self._rule.name]
-        looks = _schedule(extension, nodes, setting, least, trip_count)
+        quiet = _quiet_passes(extension, nodes, setting, least, trip_count)
         look = Look(extension, branch, answers[watched], setting, mask)
         names = {value: str(value.name) for value in outputs}
         go_on = _add_look(look, nodes, answers)
-        finals = _finish_loop(look, go_on, looks)
+        finals = _finish_loop(look, go_on, quiet)
         replaced = {value: finals[name] for value, name in names.items()}
         _replace_outputs(extension, replaced, finals[_USED], trip_count)
         detail = f"leaves early by {self._rule.name}; {len(tail)} nodes moved into the loop"
@@ -114,10 +114,11 @@ class ExitEarlyPass(ReportingPass):
 
     def _watched(self, outputs: Sequence[ir.Value]) -> ir.Value:
         """Return the output that the rule looks at."""
-        names = ", ".join(str(value.name) for value in outputs) or "nothing that depends on layers"
+        names = ", ".join(f"{value.name} {value.shape}" for value in outputs)
+        names = names or "nothing that depends on layers"
         logits = next((value for value in outputs if value.name == _LOGITS), None)
         if self._rule.name == "change":
-            if logits is not None or not outputs or _rank(outputs[0]) not in (2, 3):
+            if logits is not None or not outputs or not _is_state(outputs[0]):
                 raise PassError(
                     "the rule 'change' needs a model without a head, whose first output is "
                     f"[batch, width] or [batch, sequence, width]; this one gives {names}"
@@ -129,6 +130,14 @@ class ExitEarlyPass(ReportingPass):
                 f"labels or more; this model gives {names}; 'change' is for encoders without a head"
             )
         return logits
+
+
+def _is_state(value: ir.Value) -> bool:
+    """Whether it is ``[batch, width]`` or ``[batch, sequence, width]``.
+
+    Numbers per token, such as where an answer starts, hold padding that no mask takes out.
+    """
+    return _rank(value) in (2, 3) and isinstance(value.shape[-1], int)  # type: ignore[index]
 
 
 def _only_loop(graph: ir.Graph) -> CountedLoop:
@@ -218,20 +227,23 @@ def _move_tail(
     return {value: inside.get(value, value) for value in outputs}
 
 
-def _schedule(
+def _quiet_passes(
     extension: LoopExtension,
     nodes: RuleNodes,
     setting: ir.Value,
     least: ir.Value,
     trip_count: ir.Value,
 ) -> ir.Value:
-    """Add, outside, whether the rule looks at each pass: ``bool [passes]``."""
+    """Add, outside, how many passes the rule does not look at: those before its first look.
+
+    It looks at all from ``least`` on, and at the last, which is the only one where the setting
+    cannot hold.
+    """
 
     def op(operator: str, inputs: Sequence[ir.Value], name: str) -> ir.Value:
         return extension.op(extension.graph, operator, inputs, name)
 
     one = extension.constant("one", _ONE)
-    numbers = op("Range", [one, op("Add", [trip_count, one], "stop"), one], "pass_numbers")
     operator, bound = nodes.can_fire
     assert setting.dtype is not None
     limit = (
@@ -240,9 +252,9 @@ def _schedule(
         else extension.constant("never", np.array(bound, setting.dtype.numpy()))
     )
     can_fire = op(operator, [setting, limit], "can_fire")
-    is_late = op("GreaterOrEqual", [numbers, least], "is_late_enough")
-    is_last = op("Equal", [numbers, trip_count], "is_last")
-    return op("Or", [op("And", [is_late, can_fire], "rule_looks"), is_last], "looks")
+    earliest = op("Where", [can_fire, least, trip_count], "earliest_look")
+    first = op("Max", [op("Min", [earliest, trip_count], "bounded_look"), one], "first_look")
+    return op("Sub", [first, one], "quiet_passes")
 
 
 def _keep(look: Look, output: ir.Value, inside: ir.Value, is_open: ir.Value) -> None:
@@ -280,8 +292,8 @@ def _add_look(look: Look, nodes: RuleNodes, answers: Mapping[ir.Value, ir.Value]
     return look.op("Equal", [least, zero], "go_on")
 
 
-def _finish_loop(look: Look, go_on: ir.Value, looks: ir.Value) -> dict[str, ir.Value]:
-    """Look in the passes in which ``looks`` is true; return the states after the loop, by name."""
+def _finish_loop(look: Look, go_on: ir.Value, quiet: ir.Value) -> dict[str, ir.Value]:
+    """Look after ``quiet`` passes without; return the states after the loop, by name."""
     extension, body = look.extension, look.extension.body
     otherwise = extension.branch("no_look")
     go_on.type = ir.TensorType(ir.DataType.BOOL)
@@ -296,7 +308,7 @@ def _finish_loop(look: Look, go_on: ir.Value, looks: ir.Value) -> dict[str, ir.V
         same = extension.op(otherwise, "Identity", [before], f"same_{before.name}")
         same.type = before.type
         otherwise.outputs.append(same)
-    now = extension.op(body, "Gather", [looks, body.inputs[0]], "look_now", {"axis": 0})
+    now = extension.op(body, "GreaterOrEqual", [body.inputs[0], quiet], "look_now")
     condition, *results = extension.choose(now, look.branch, otherwise, names)
     condition.shape = ir.Shape(())
     old, body.outputs[0] = body.outputs[0], condition

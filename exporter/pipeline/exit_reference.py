@@ -11,7 +11,7 @@ from torch import Tensor
 from exporter.checkpoint import LoadedModel
 from exporter.early_exit import LAYERS_USED, MAX_LAYERS, MIN_LAYERS, RULES, RuleName
 from exporter.inputs import Feeds
-from exporter.models.early_exit import EarlyExit, exit_signals
+from exporter.models.early_exit import EarlyExit, exit_passes, exit_signals
 from exporter.pipeline.options import ExitCase
 from exporter.source_model import run_source
 
@@ -26,8 +26,9 @@ def exit_runner(
 ) -> Callable[[Feeds], Sequence[ExitCase]] | None:
     """Return what runs ``loaded`` at every depth and leaves by ``rule``; ``None``: it cannot.
 
-    The settings are those of the earliest and of no exit, one in between, and bounds on the
-    number of passes. A threshold keeps its distance from every value that is compared with it.
+    The settings are those of the earliest and of no exit, some in between, and bounds on the
+    number of passes. The threshold in between is the one at which rows leave at the most
+    different passes, of those that keep their distance from every value they are compared with.
     """
     plan = loaded.depth_plan
     if plan is None or len(plan.depths) != 1:
@@ -67,20 +68,26 @@ def _settings(rule: RuleName, signals: Tensor) -> Iterator[EarlyExit]:
     yield EarlyExit(rule, earliest, min_layers=min(2, depth))
     yield EarlyExit(rule, earliest, min_layers=depth, max_layers=1)
     yield EarlyExit(rule, max_layers=max(depth - 1, 1))
-    if (middle := 1.0 if rule == "patience" else _middle(signals)) is not None:
-        yield EarlyExit(rule, middle)
-        yield EarlyExit(rule, middle, min_layers=min(2, depth))
+    for between in (1.0, 2.0) if rule == "patience" else _dividing(rule, signals):
+        yield EarlyExit(rule, between)
+        yield EarlyExit(rule, between, min_layers=min(2, depth))
 
 
-def _middle(signals: Tensor) -> float | None:
-    """Return the middle of the widest gap between the values of the middle half."""
+def _dividing(rule: RuleName, signals: Tensor) -> list[float]:
+    """Return the threshold at which rows leave at the most different passes.
+
+    Of several the one of the widest gap; none where no gap between values is clear.
+    """
     values = np.sort(signals[torch.isfinite(signals)].numpy().astype(np.float64))
-    half = values[len(values) // 4 : len(values) - len(values) // 4]
-    gaps = np.diff(half)
-    if not gaps.size or gaps.max() < 2 * _CLEAR_GAP:
-        return None
-    start = int(gaps.argmax())
-    return float(half[start] + gaps[start] / 2)
+    gaps = np.diff(values)
+    middles = values[:-1] + gaps / 2
+
+    def passes_and_gap(number: int) -> tuple[int, float]:
+        passes = exit_passes(rule, signals, float(middles[number]))
+        return len(set(passes.tolist())), float(gaps[number])
+
+    clear: list[int] = np.flatnonzero(gaps >= 2 * _CLEAR_GAP).tolist()
+    return [float(middles[max(clear, key=passes_and_gap)])] if clear else []
 
 
 def _feeds(settings: EarlyExit) -> Feeds:

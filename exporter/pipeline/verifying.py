@@ -114,9 +114,12 @@ class Verifier:
             yield by_name[name], self._answer(by_name[name])
 
     def _small_feeds(self) -> Feeds:
-        """Draw eight rows of eight tokens, where the model takes so many."""
+        """Draw eight rows of eight tokens, every other one mostly padding.
+
+        Fewer where the model does not take so many.
+        """
         limits = {symbol: min(8, self._inputs.limit(symbol)) for symbol in self._inputs.symbols}
-        return self._inputs.draw(limits)
+        return self._inputs.draw(limits, lengths=(8, 3) * 4)
 
     def _answer(self, case: VerificationCase) -> Mapping[str, np.ndarray]:
         # Not by name: two random cases may have the same shape, which is their name.

@@ -56,9 +56,9 @@ class ExitCurve:
 
     def label(self, point: ExitPoint) -> str:
         """Return what a point is called."""
-        if point.value == self.never:
-            return f"all {self.layers} layers"
-        return f"{self.setting} {point.value:g}{', chosen' if point.chosen else ''}"
+        never = point.value == self.never
+        name = f"all {self.layers} layers" if never else f"{self.setting} {point.value:g}"
+        return f"{name}, chosen" if point.chosen else name
 
 
 def read_exits(manifest: Mapping[str, Any]) -> tuple[ExitCurve, ...]:

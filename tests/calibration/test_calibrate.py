@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +12,9 @@ import pytest
 
 from exporter.artifact import MANIFEST_NAME, Artifact, sha256_file
 from exporter.calibration import CalibrationOptions, Point, calibrate_artifact, choose
+from exporter.calibration.calibrate import _settings
 from exporter.early_exit import RULES, calibrated_setting, exit_name, exit_of
-from exporter.errors import BenchmarkError
+from exporter.errors import ArtifactError, BenchmarkError
 from exporter.scores import Comparison
 from tests.evaluation.exits import LAYERS, leaving_artifact
 from tests.evaluation.helpers import make_artifact, word_counter
@@ -51,6 +54,10 @@ def test_nothing_but_the_full_depth_may_be_cheap_enough() -> None:
     assert choose([point(0.5, 80, 1), point(1, 90, 12)], 0.5).value == 1
 
 
+def test_a_setting_that_saves_nothing_is_not_taken() -> None:
+    assert choose([point(0.5, 80, 1), point(0.99, 90, 12), point(1, 90, 12)], 0.5).value == 1
+
+
 def test_of_equally_cheap_points_the_most_accurate_is_taken_then_the_first() -> None:
     curve = [point(0.5, 90, 2), point(0.6, 91, 2), point(0.7, 91, 2), point(1, 90, 12)]
     assert choose(curve, 0.5).value == 0.6
@@ -68,6 +75,52 @@ def test_each_model_gets_its_own_curve_and_choice(artifact: Artifact, data: Path
     assert (fp32.chosen.value, int8.chosen.value) == (0.0, 0.9)
     assert all(point.mean_ms > 0 for point in int8.points)
     assert int8.points[-1].relative_ms == 1
+
+
+def test_values_may_come_in_any_order_and_more_than_once(artifact: Artifact, data: Path) -> None:
+    options = CalibrationOptions(values=(0.9, 1, 0.0, 0.6, 0.9), variants=["int8"])
+    _, (int8,) = calibrate_artifact(artifact, data, options)
+    assert [point.value for point in int8.points] == [0.0, 0.6, 0.9, 1.0]
+
+
+def test_a_change_is_tried_from_the_largest_on(tmp_path: Path) -> None:
+    steady = leaving_artifact(tmp_path / "steady")
+    rules = {**steady.manifest["early_exit"], "rule": "change"}
+    changing = Artifact(steady.folder, {**steady.manifest, "early_exit": rules})
+    assert _settings(changing, (0.1, 0.0, 0.7))[1] == [0.7, 0.1, 0.0]
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.1, 1.5])
+def test_a_value_that_says_nothing_is_refused_and_never_written(
+    value: float, artifact: Artifact, data: Path
+) -> None:
+    with pytest.raises(BenchmarkError, match="exit_threshold is a number from 0 to 1, not"):
+        calibrate_artifact(artifact, data, CalibrationOptions(values=(0.9, value)))
+    assert Artifact.load(artifact.folder).manifest == artifact.manifest
+
+
+@pytest.mark.parametrize("value", [1.5, -1, math.nan, math.inf, -math.inf, 1e30])
+def test_patience_is_a_whole_number(value: float) -> None:
+    with pytest.raises(BenchmarkError, match="patience is a whole number from 0 to 2147483647"):
+        RULES["patience"].check(value)
+
+
+def test_values_at_the_bounds_of_a_rule_are_allowed() -> None:
+    for rule in RULES.values():
+        for value in (0, rule.largest, rule.never, *rule.values):
+            rule.check(value)
+    with pytest.raises(BenchmarkError, match="not inf"):
+        RULES["change"].check(math.inf)
+
+
+def test_what_cannot_be_written_is_told_before_anything_runs(
+    artifact: Artifact, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (artifact.folder, os.W_OK))
+    seen: list[str] = []
+    with pytest.raises(ArtifactError, match=r"cannot write to .*; calibrate a copy of it"):
+        calibrate_artifact(artifact, data, progress=lambda variant, *_: seen.append(variant))
+    assert seen == []
 
 
 def test_more_loss_allows_an_earlier_exit(artifact: Artifact, data: Path) -> None:

@@ -40,7 +40,7 @@ def test_the_table_has_the_curve_and_marks_the_choice(artifact: Artifact, data: 
     assert columns == [
         ("0", "75.0%", "+0.00", "1.00"),
         ("0.9", "75.0%", "+0.00", "1.50"),
-        ("1", "75.0%", "+0.00", "3.00"),
+        ("never", "75.0%", "+0.00", "3.00"),
     ]
     assert [row[-1] == "chosen" for row in lines[2:]] == [True, False, False]
     assert " ".join(note) == (
@@ -86,6 +86,7 @@ def test_evaluate_then_tells_the_layers_used(artifact: Artifact, data: Path) -> 
     [
         (["--max-loss", "-1"], "-1"),
         (["--values", "high"], "'high' is not a valid float"),
+        (["--values", "0.5,nan"], "exit_threshold is a number from 0 to 1, not nan"),
         (["--variant", "int4"], "has no model 'int4'"),
         (["--limit", "0"], "0 is not in the range"),
     ],

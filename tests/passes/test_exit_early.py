@@ -157,22 +157,29 @@ def test_a_threshold_must_be_passed_not_met() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("given", "quiet"),
     [
-        ({}, [0, 0, 0, 1]),
-        (threshold(0.9), [1, 1, 1, 1]),
-        (threshold(0.9) | number(min_layers=3), [0, 0, 1, 1]),
-        (threshold(0.9) | number(min_layers=3, max_layers=2), [0, 1]),
+        ({}, 3),
+        (threshold(0.9), 0),
+        (threshold(0.9) | number(min_layers=3), 2),
+        (threshold(0.9) | number(min_layers=3, max_layers=2), 1),
     ],
 )
-def test_the_head_runs_only_where_it_can_matter(
-    given: dict[str, np.ndarray], expected: list[int]
-) -> None:
+def test_the_head_runs_only_where_it_can_matter(given: dict[str, np.ndarray], quiet: int) -> None:
     model = leaving(classifier(), "confidence")
-    looks = next(v for node in model.graph for v in node.outputs if v.name == "looks")
-    looks.type = ir.TensorType(ir.DataType.BOOL)
-    model.graph.outputs.append(looks)
-    assert run(model, ROWS | given)[-1].astype(int).tolist() == expected
+    passes = next(v for node in model.graph for v in node.outputs if v.name == "quiet_passes")
+    passes.type = ir.TensorType(ir.DataType.INT64)
+    model.graph.outputs.append(passes)
+    assert run(model, ROWS | given)[-1] == quiet
+
+
+@pytest.mark.parametrize("rule", ["confidence", "patience"])
+def test_bounds_of_any_size_take_no_memory(rule: RuleName) -> None:
+    model = leaving(classifier(), rule)
+    earliest = threshold(0) if rule == "confidence" else number(patience=0)
+    bounds = number(min_layers=-(2**63), max_layers=2**63 - 1)
+    assert run(model, ROWS | earliest | bounds)[1].tolist() == [1] * 6
+    assert run(model, ROWS | number(min_layers=2**63 - 1))[1].tolist() == [LAYERS] * 6
 
 
 def test_the_loop_ends_with_the_last_open_row() -> None:
@@ -302,7 +309,10 @@ def old() -> ir.Model:
         (elastic(), "confidence", "max_layers is the same"),
         (classifier(outputs="float[B,3] logits, float[B,4] x1"), "confidence", "single layers"),
         (classifier(), "change", "gives logits"),
-        (encoder(), "confidence", "gives x4; 'change' is for"),
+        (attempt(chain([LAYER] * 3, WEIGHTS | {"h": vector(1)}, inputs="float[B,S,4] x0",
+                       after="starts = MatMul(x3, h)", outputs="float[B,S] starts"))[0],
+         "change", r"gives starts \[B,S\]"),
+        (encoder(), "confidence", r"gives x4 \[B,S,4\]; 'change' is for"),
         (encoder(), "patience", "gives x4"),
         (classifier(after="logits = Unsqueeze(x4, one)", initializers="int64[1] one = {1}",
                     outputs="float[B,1,4] logits"), "confidence", "two labels or more"),
@@ -311,7 +321,8 @@ def old() -> ir.Model:
         (classifier(inputs="float[B,4] x0, float patience"), "patience", "'patience'.*is taken"),
         (old(), "confidence", "opset 18, this model is written in 17"),
     ],
-    ids=["no loop", "two loops", "elastic", "scanned", "head", "no head", "no labels", "vocabulary",
+    ids=["no loop", "two loops", "elastic", "scanned", "head", "numbers per token",
+         "no head", "no labels", "vocabulary",
          "no rows", "name", "opset"],
 )  # fmt: skip
 def test_what_cannot_be_left_early_is_an_error(

@@ -5,13 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 import torch
 
+import exporter.passes.exit_early
+import exporter.pipeline.checkpoint
 from exporter.artifact import Artifact
 from exporter.early_exit import NEVER_PATIENT, RuleName
 from exporter.errors import ExportError, PassError, VerificationError
 from exporter.models import EarlyExit, SharingScheme, save_checkpoint
+from exporter.passes.exit_early import ExitEarlyPass
+from exporter.passes.exit_rules import Look
 from exporter.pipeline import ExportOptions, export_model
 from exporter.reference import check_outputs, read_reference
 from exporter.runtimes.cpu import CpuSession
@@ -56,6 +61,30 @@ def test_exits_are_compared_with_pytorch_row_by_row(confident: Artifact) -> None
     assert cases[4]["outputs"][1]["rms_reference"] not in (1.0, float(LAYERS))  # some in between
 
 
+def test_answers_that_later_passes_overwrite_fail_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only rows that leave at different passes show it."""
+    keep = exporter.passes.exit_early._keep
+
+    def overwrite(look: Look, output: ir.Value, inside: ir.Value, is_open: ir.Value) -> None:
+        always = look.op("Equal", [is_open, is_open], "always")
+        keep(look, output, inside, always)
+
+    monkeypatch.setattr(exporter.passes.exit_early, "_keep", overwrite)
+    with pytest.raises(VerificationError, match=r"exit_threshold 0\.\d+: last_hidden_state"):
+        export(tmp_path, "change")
+
+
+def test_padding_that_counts_as_change_fails_the_export(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unmasked = ExitEarlyPass("change", mask=None)
+    monkeypatch.setattr(exporter.pipeline.checkpoint, "_exit_pass", lambda *_: unmasked)
+    with pytest.raises(VerificationError, match=r"exit_threshold 0\.\d+: last_hidden_state"):
+        export(tmp_path, "change")
+
+
 @pytest.mark.parametrize("rule", ["patience", "change"])
 def test_every_rule_is_verified(rule: RuleName, tmp_path: Path) -> None:
     artifact = export(tmp_path, rule)
@@ -63,7 +92,9 @@ def test_every_rule_is_verified(rule: RuleName, tmp_path: Path) -> None:
     assert [spec.name for spec in artifact.inputs.specs[-3:]] == [
         setting, "min_layers", "max_layers",
     ]  # fmt: skip
-    assert sum(name.startswith(setting) for name in verified(artifact)) >= 4
+    between = {"patience": {"patience 1", "patience 2"}, "change": set()}[rule]
+    names = [name for name in verified(artifact) if name.startswith(setting)]
+    assert len(names) >= 5 and between <= set(names)
     assert artifact.manifest["verdict"] == "passed"
 
 

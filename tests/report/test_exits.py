@@ -50,6 +50,8 @@ def test_a_manifest_has_a_curve_for_each_model_that_was_calibrated() -> None:
     assert [curve.label(p) for p in curve.points] == [
         "exit_threshold 0.5", "exit_threshold 0.8, chosen", "all 6 layers",
     ]  # fmt: skip
+    (whole,) = read_exits(manifest(value=1.0))
+    assert whole.label(whole.points[2]) == "all 6 layers, chosen"
     assert read_exits({"models": []}) == ()
     assert read_exits({**manifest(), "early_exit": None}) == ()
 
