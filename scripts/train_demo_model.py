@@ -10,8 +10,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from exporter.cli.console import clear_errors
 from exporter.cli.training_progress import training_progress
-from exporter.errors import ExportError
 from exporter.packages import cache_folder
 from exporter.training.card import check_figures, write_figures
 from exporter.training.data import load_corpus
@@ -58,7 +58,12 @@ PLAN = DemoPlan()
     show_default=True,
     help="Teacher, its answers, and what an interrupted training goes on from.",
 )
-@click.option("--seed", type=int, default=PLAN.student.schedule.seed, show_default=True)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**32 - 1),
+    default=PLAN.student.schedule.seed,
+    show_default=True,
+)
 @click.option(
     "--threads", type=click.IntRange(1), default=PLAN.student.schedule.threads, show_default=True
 )
@@ -69,6 +74,7 @@ PLAN = DemoPlan()
     show_default=True,
     help="Of matrix products; bf16 is the faster one only on CPUs with AMX and on GPUs.",
 )
+@clear_errors
 def main(
     evaluate_only: bool,
     check: bool,
@@ -86,28 +92,25 @@ def main(
     if check and not evaluate_only:
         raise click.UsageError("--check needs --evaluate: training writes the figures itself")
     console = Console()
-    try:
-        with console.status("Reading the sentences"):
-            corpus = load_corpus(data_dir)
-        if write_data is not None:
-            for path, count in write_labelled(corpus, write_data).items():
-                console.print(f"{count:,} sentences: {path}", soft_wrap=True)
-            return
-        if not evaluate_only:
-            with training_progress() as progress:
-                run = distill_demo(data_dir, work_dir, _plan(schedule), progress)
-            save_demo(*run.result, output, half=True)
-        with console.status("Measuring"):
-            scores = evaluate(*load_demo(output), corpus)
-        console.print(_table(scores))
-        if check:
-            check_figures(output, scores)
-            console.print("The model card states these figures.")
-        elif not evaluate_only:
-            write_figures(output, scores)
-            console.print(f"Written: {output}")
-    except ExportError as error:
-        raise click.ClickException(str(error)) from error
+    with console.status("Reading the sentences"):
+        corpus = load_corpus(data_dir)
+    if write_data is not None:
+        for path, count in write_labelled(corpus, write_data).items():
+            console.print(f"{count:,} sentences: {path}", soft_wrap=True)
+        return
+    if not evaluate_only:
+        with training_progress() as progress:
+            run = distill_demo(data_dir, work_dir, _plan(schedule), progress)
+        save_demo(*run.result, output, half=True)
+    with console.status("Measuring"):
+        scores = evaluate(*load_demo(output), corpus)
+    console.print(_table(scores))
+    if check:
+        check_figures(output, scores)
+        console.print("The model card states these figures.")
+    elif not evaluate_only:
+        write_figures(output, scores)
+        console.print(f"Written: {output}")
 
 
 def _plan(schedule: dict[str, Any]) -> DemoPlan:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from exporter.cli.console import clear_errors, output_console
+from exporter.cli.console import FiniteFloat, clear_errors, output_console
 from exporter.cli.training_progress import training_progress
 
 __all__ = ["distill"]
@@ -26,7 +26,7 @@ _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "pre
     "--data",
     type=click.Path(path_type=Path),
     required=True,
-    help="Texts without labels: one a line, or JSON lines, or CSV with a header; UTF-8.",
+    help="Texts, whose labels are not read: JSON lines, CSV with a header, or one a line; UTF-8.",
 )
 @click.option(
     "-o",
@@ -43,10 +43,14 @@ _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "pre
     help="What layers share: all, attention_only, ffn_only, grouped(N), none.",
 )
 @click.option(
-    "--layers", type=click.IntRange(1), default=6, show_default=True, help="Passes, all in all."
+    "--layers", type=click.IntRange(1), default=6, show_default=True, help="Layers, shared or not."
 )
 @click.option(
-    "--vocab-size", type=click.IntRange(100), default=12_000, show_default=True, help="Pieces."
+    "--vocab-size",
+    type=click.IntRange(100),
+    default=12_000,
+    show_default=True,
+    help="Most pieces kept of the teacher's vocabulary.",
 )
 @click.option(
     "--embedding-size",
@@ -93,15 +97,19 @@ _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "pre
 @click.option(
     "--epochs", type=click.IntRange(1), default=6, show_default=True, help="Passes over the texts."
 )
-@click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Texts.")
+@click.option(
+    "--batch-size", type=click.IntRange(1), default=64, show_default=True, help="Texts a step."
+)
 @click.option(
     "--learning-rate",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteFloat(0, min_open=True),
     default=1e-3,
     show_default=True,
-    help="Highest.",
+    help="The highest, after warming up.",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of all chance.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of all chance."
+)
 @click.option(
     "--threads", type=click.IntRange(1), default=2, show_default=True, help="Compute threads."
 )
@@ -114,8 +122,9 @@ _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "pre
 )
 @click.option(
     "--time-budget",
-    type=click.FloatRange(0, min_open=True),
-    help="Minutes after which to stop; the same command then goes on.  [until all is done]",
+    type=FiniteFloat(0, min_open=True),
+    help="Minutes after which to stop training; the same command then goes on.  "
+    "[until all is done]",
 )
 @clear_errors
 def distill(
@@ -130,14 +139,15 @@ def distill(
     """Train a small encoder, whose layers share weights, on what a TEACHER says of texts.
 
     The teacher labels the texts of the data file, and the student learns its probabilities
-    and its sentence embeddings, after every layer: it can be used at any depth. The student
-    is a checkpoint that 'albert-export OUTPUT/model.pt' exports.
+    and its sentence embeddings, after every layer: it can be used at any depth. Texts set
+    aside, one in 50, tell how often both agree. 'albert-export OUTPUT' exports the student.
 
-    An interrupted run, given the same command again, goes on from its last snapshot.
+    An interrupted run, given the same command again, goes on from its last snapshot, which
+    is written every two minutes. OUTPUT/log.jsonl holds settings, losses and agreement.
     """
     from exporter.models import SharingScheme
     from exporter.training.distill import DistillationPlan
-    from exporter.training.loop import Schedule
+    from exporter.training.loop import Schedule, is_main_process
     from exporter.training.runs import run_distillation
     from exporter.training.texts import read_texts
 
@@ -156,6 +166,8 @@ def distill(
             time_budget_s=60 * time_budget if time_budget else float("inf"),
             progress=progress,
         )
+    if not is_main_process():
+        return
     console = output_console()
     shares = ", ".join(f"{depth}: {share:.1%}" for depth, share in enumerate(result.agreement, 1))
     console.print(
@@ -168,4 +180,4 @@ def distill(
             "the same command goes on from there",
             markup=False,
         )
-    console.print(f"Written: {output / 'model.pt'}", markup=False)
+    console.print(f"Written: {output}", markup=False)

@@ -53,7 +53,7 @@ def from_bert(bert: PreTrainedModel, *, max_length: int, dropout: float = 0.0) -
     if config.hidden_act != "gelu" or max_length > config.max_position_embeddings:
         raise CheckpointError(
             f"taking over needs GELU and {max_length} positions; this BERT has "
-            f"{config.hidden_act} and {config.max_position_embeddings}"
+            f"{config.hidden_act} and {config.max_position_embeddings}; start at random instead"
         )
     model = _new(
         EncoderConfig(
@@ -112,10 +112,10 @@ def share_layers(
             at the same relative place. The same depth unless told otherwise.
 
     Raises:
-        ValueError: more groups than layers.
+        ValueError: more groups than layers, or no layer.
     """
     depth = model.config.num_hidden_layers
-    layers = layers or depth
+    layers = depth if layers is None else layers
     result = _new(dataclasses.replace(model.config, sharing=scheme, num_hidden_layers=layers))
     for name, module in result.named_children():
         if not isinstance(module, nn.ModuleList):
@@ -145,11 +145,14 @@ def shrink_embedding(model: SharedEncoder, rows: Sequence[int], size: int) -> Sh
         size: the new ``embedding_size``.
 
     Raises:
-        ValueError: the embedding is factorized already, or ``size`` exceeds its width.
+        ValueError: the embedding is factorized already, or ``size`` exceeds its width or
+            the number of rows.
     """
     config = model.config
     if config.embedding_size != config.hidden_size:
         raise ValueError("the embedding is factorized already")
+    if len(rows) < size < config.hidden_size:
+        raise ValueError(f"embedding_size {size} must not exceed the {len(rows)} pieces kept")
     result = _new(dataclasses.replace(config, vocab_size=len(rows), embedding_size=size))
     for name, module in result.named_children():
         if "embedding" not in name:

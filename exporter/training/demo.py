@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 
-from exporter.errors import CheckpointError
+from exporter.errors import ArtifactError, CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, save_checkpoint
 from exporter.training.tokenizer import save_tokenizer
 
@@ -32,15 +32,22 @@ def save_demo(
         tokenizer: its own.
         folder: where they go.
         half: store the weights in float16, at half the bytes and with three digits.
+
+    Raises:
+        ArtifactError: one cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     if half:
         model = copy.deepcopy(model).half()
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as staging:
-        # Under its final name: torch.save writes the file's name into the file.
-        staged = Path(staging) / CHECKPOINT
-        save_checkpoint(model, staged)
-        staged.replace(folder / CHECKPOINT)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as staging:
+            # Under its final name: torch.save writes the file's name into the file.
+            staged = Path(staging) / CHECKPOINT
+            save_checkpoint(model, staged)
+            staged.replace(folder / CHECKPOINT)
+    except (OSError, RuntimeError) as error:  # torch's own writer raises the latter
+        reason = textwrap.shorten(str(error), 200)
+        raise ArtifactError(f"cannot write {folder / CHECKPOINT}: {reason}") from error
     save_tokenizer(tokenizer, folder)
 
 
@@ -57,9 +64,19 @@ def load_demo(folder: Path = DEMO_FOLDER) -> tuple[SharedEncoder, Tokenizer]:
         content = torch.load(folder / CHECKPOINT, weights_only=True)
         model = SharedEncoder(EncoderConfig.from_dict(content["config"]))
         model.load_state_dict(content["state_dict"])
-    except (pickle.UnpicklingError, RuntimeError, KeyError, TypeError, ValueError) as error:
+    except (
+        EOFError,
+        pickle.UnpicklingError,
+        RuntimeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ) as error:
         reason = textwrap.shorten(str(error), 300)  # PyTorch lists every key on a line
         raise CheckpointError(
             f"{folder / CHECKPOINT} is not a demo checkpoint: {reason}"
         ) from error
-    return model.eval(), Tokenizer.from_file(str(folder / TOKENIZER))
+    try:
+        return model.eval(), Tokenizer.from_file(str(folder / TOKENIZER))
+    except Exception as error:  # the class is plain Exception
+        raise CheckpointError(f"{folder / TOKENIZER} is no tokenizer: {error}") from error

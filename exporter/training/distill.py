@@ -169,7 +169,10 @@ def new_student(
         torch.manual_seed(plan.schedule.seed)
         student = spread_embedding(SharedEncoder(config))
     if plan.start == "teacher":
-        _take_over(student, teacher, kept_rows(tokenizer, teacher.tokenizer))
+        try:
+            _take_over(student, teacher, kept_rows(tokenizer, teacher.tokenizer))
+        except ValueError as error:
+            raise CheckpointError(f"no such student: {error}; or start at random") from error
     return student, tokenizer
 
 
@@ -191,6 +194,7 @@ def distill(
     judgements: Judgements,
     plan: DistillationPlan,
     *,
+    student: tuple[SharedEncoder, Tokenizer] | None = None,
     labels: Tensor | None = None,
     snapshot: Path | None = None,
     snapshot_interval_s: float = 120,
@@ -204,6 +208,7 @@ def distill(
         texts: the transfer set.
         judgements: the teacher's, of these texts.
         plan: everything else.
+        student: what :func:`new_student` made of all this, where that is at hand.
         labels: probabilities ``[N, labels]``, NaN where unknown; for ``label_weight``.
         snapshot, snapshot_interval_s, report, time_budget_s: as in
             :func:`~exporter.training.loop.train`; a step's ``average.student`` is the
@@ -212,14 +217,14 @@ def distill(
     Raises:
         CheckpointError: teacher and plan do not fit, or ``snapshot`` holds another run.
     """
-    student, tokenizer = new_student(teacher, texts, plan)
+    model, tokenizer = student or new_student(teacher, texts, plan)
     targets = {"logits": judgements.logits, "embedding": judgements.embeddings}
     if plan.label_weight:
         if labels is None:
             raise CheckpointError("a label weight needs labels")
         targets["label"] = labels
     run = train(
-        DistillationObjective(student, plan, teacher.width),
+        DistillationObjective(model, plan, teacher.width),
         Examples(encode(tokenizer, texts), targets),
         plan.schedule,
         snapshot=snapshot,

@@ -20,24 +20,32 @@ from typing import Generic, Literal, TypeVar
 
 import torch
 from accelerate import Accelerator, PartialState  # type: ignore[import-untyped]
+from accelerate.utils import parse_flag_from_env  # type: ignore[import-untyped]
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from exporter.errors import ExportError
 from exporter.training.batches import pad, shuffled_batches
 from exporter.training.snapshots import Snapshot, read_snapshot, write_snapshot
 
 __all__ = [
+    "DivergedError",
     "Examples",
     "Objective",
     "Run",
     "Schedule",
     "Step",
     "cpu_threads",
+    "device",
     "is_main_process",
     "train",
 ]
 
 Precision = Literal["fp32", "bf16"]
+
+
+class DivergedError(ExportError):
+    """A training's gradient is no finite number any more."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,7 @@ class Run(Generic[_Result]):
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done, or the time was used up before."""
+        """Whether all steps are done, and the time was not used up before."""
         return self.step == self.steps
 
 
@@ -166,6 +174,9 @@ def train(
 
     Raises:
         CheckpointError: ``snapshot`` holds another run, or is damaged.
+        ArtifactError: ``snapshot`` cannot be written.
+        DivergedError: the gradient is no finite number; what is kept of the run is
+            ``snapshot``, from before.
     """
     start = time.monotonic()
     per_epoch = math.ceil(len(examples) / schedule.batch_size)
@@ -176,13 +187,17 @@ def train(
     optimizer = torch.optim.AdamW(groups, betas=(0.9, 0.98), fused=True)
     prepared, optimizer = accelerator.prepare(objective.train(), optimizer)
     first = 0
-    run = Snapshot(snapshot, {"schedule": schedule, **(identity or {})}) if snapshot else None
+    processes = accelerator.num_processes  # their gradients are summed in another order
+    named = {"schedule": schedule, **({"processes": processes} if processes > 1 else {})}
+    run = Snapshot(snapshot, {**named, **(identity or {})}) if snapshot else None
     parts = {"model": objective, "average": average, "optimizer": optimizer}
     if run is not None:
         first = read_snapshot(run, parts)
     saved, step = start, first
 
-    with cpu_threads(schedule.threads), torch.random.fork_rng():
+    # The one GPU of this process: to save the state of all of them, torch warns, is slow.
+    gpus = [accelerator.device] if accelerator.device.type == "cuda" else []
+    with cpu_threads(schedule.threads), torch.random.fork_rng(gpus):
         for step, indices in itertools.islice(_batches(examples, schedule), first, None):
             torch.manual_seed(_mix(schedule.seed, step, accelerator.process_index))
             _set_learning_rate(optimizer, schedule, step / steps)
@@ -193,7 +208,12 @@ def train(
                 loss = prepared(*batch, step / steps)
             optimizer.zero_grad()
             accelerator.backward(loss)
-            accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
+            norm = accelerator.clip_grad_norm_(prepared.parameters(), 1.0)
+            if not math.isfinite(norm):
+                raise DivergedError(
+                    f"step {step + 1} of {steps}: the gradient is no finite number any more; "
+                    f"take a learning rate below {schedule.learning_rate:g}"
+                )
             optimizer.step()
             step += 1
             _update_average(average, objective, schedule.average_decay, step)
@@ -254,9 +274,20 @@ def _arithmetic(device: str, precision: Precision) -> Iterator[None]:
         yield
 
 
+def device() -> torch.device:
+    """Return what this process computes on: its GPU, or the CPU where there is none."""
+    return torch.device(_processes().device)
+
+
 def is_main_process() -> bool:
     """Tell whether this is the process that writes and reports, of however many."""
-    return bool(PartialState().is_main_process)
+    return bool(_processes().is_main_process)
+
+
+def _processes() -> PartialState:
+    # What this is asked first stands for good, for the Accelerator too, and it would take
+    # neither 'accelerate launch --cpu' nor several processes on CPUs from the environment.
+    return PartialState(cpu=bool(parse_flag_from_env("ACCELERATE_USE_CPU")))
 
 
 @contextmanager

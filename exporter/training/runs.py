@@ -5,18 +5,26 @@ from __future__ import annotations
 import json
 import math
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.errors import CheckpointError
-from exporter.training.demo import CHECKPOINT, save_demo
+from exporter.errors import ArtifactError, CheckpointError
 from exporter.training.depths import logits_at_every_depth
-from exporter.training.distill import DistillationPlan, distill
+from exporter.training.distill import DistillationPlan, distill, new_student
+from exporter.training.files import (
+    CONFIG,
+    WEIGHTS,
+    remove_leftovers,
+    write_atomically,
+    write_model,
+)
 from exporter.training.loop import Step, cpu_threads, is_main_process
-from exporter.training.snapshots import plain
+from exporter.training.snapshots import Snapshot, check_snapshot, plain
 from exporter.training.sources import DataError
-from exporter.training.teacher import judge, load_teacher
+from exporter.training.teacher import JUDGEMENTS, fingerprint, judge, load_teacher
+from exporter.training.tokenizer import save_tokenizer
 
 __all__ = ["DistillationResult", "ProgressReport", "run_distillation"]
 
@@ -63,48 +71,71 @@ def run_distillation(
     """Distill the teacher in a folder into a student in a folder.
 
     Every 50th text (at most 1,000) is set aside, to measure how often student and teacher
-    agree. While the run is not finished, ``output`` holds ``snapshot.pt``; another call
-    with the same arguments goes on from it. ``log.jsonl`` has a line per 50 steps.
+    agree. While the run is not finished, ``output`` holds ``snapshot.pt`` and the teacher's
+    answers; another call with the same arguments goes on from them.
+
+    ``log.jsonl`` has a JSON object a line, each with its ``step`` (how many are done):
+
+    - where a call begins to train, ``plan``, and how many ``texts`` are learned from and ``aside``;
+    - every 50 steps and after the last one, ``epoch`` (from 1), ``loss``: the mean of the
+      call's last 50 steps, and ``seconds`` since it began to train;
+    - where it ends, ``steps`` of the plan, and ``agreement`` after each layer.
+
+    A call that goes on from a snapshot repeats the lines of the steps that were lost.
 
     Args:
         teacher: a Hugging Face folder, as in :func:`~exporter.training.teacher.load_teacher`.
         texts: what the teacher is asked about.
         plan: the student and how it learns.
-        output: where ``model.pt``, ``tokenizer.json`` and ``tokenizer_config.json`` go.
-        time_budget_s: seconds after which the student so far is written.
+        output: where ``config.json``, ``model.safetensors``, ``tokenizer.json`` and
+            ``tokenizer_config.json`` go: a folder that can be exported as it is.
+        time_budget_s: seconds after which training stops, and the student so far is written;
+            the teacher is asked, and one step is done, in any case.
         snapshot_interval_s: seconds between two snapshots.
-        progress: told what is going on.
+        progress: told what is going on, on the main process.
 
     Raises:
         CheckpointError: the teacher cannot be used or does not fit the plan; ``output``
-            holds a finished student, or the snapshot of another run.
+            holds a model already, or the snapshot of another run.
         DataError: too few texts.
+        ArtifactError: ``output`` cannot be written.
+        DivergedError: the learning rate is too high.
     """
     start = time.monotonic()
-    snapshot = output / SNAPSHOT
-    if (output / CHECKPOINT).is_file() and not snapshot.is_file():
-        raise CheckpointError(f"{output} holds a finished student: choose another folder")
+    snapshot, main = output / SNAPSHOT, is_main_process()
+    if not snapshot.exists():
+        _check_free(output)
     if len(texts) < _FEWEST_TEXTS:
-        raise DataError(f"{len(texts)} texts are too few to learn from")
+        raise DataError(
+            f"{len(texts)} texts are too few to learn from: give at least {_FEWEST_TEXTS}"
+        )
     loaded = load_teacher(teacher)
     every = max(_ASIDE_EVERY, len(texts) // _ASIDE_MOST)
     aside, learned = texts[::every], [t for i, t in enumerate(texts) if i % every]
+    # All that can be refused is, before the teacher is asked, which may take hours.
+    check_snapshot(Snapshot(snapshot, {"plan": plan, "texts": fingerprint(learned)}))
+    with cpu_threads(plan.schedule.threads):
+        beginning = new_student(loaded, learned, plan)
+    if main:
+        _prepare(output)
 
     def told(done: int, total: int) -> None:
-        progress("asking the teacher", done, total, "")
+        if main:
+            progress("asking the teacher", done, total, "")
 
     precision = plan.schedule.precision
     with cpu_threads(plan.schedule.threads):
         judgements = judge(loaded, learned, cache=output, precision=precision, progress=told)
         expected = judge(loaded, aside, cache=output, precision=precision).logits.argmax(1)
 
-    log = _Log(output / LOG, progress)
-    log.write({"plan": plain(plan), "texts": len(learned), "aside": len(aside)})
+    begun = {"plan": plain(plan), "texts": len(learned), "aside": len(aside)}
+    log = _Log(output / LOG, begun, progress)
     run = distill(
         loaded,
         learned,
         judgements,
         plan,
+        student=beginning,
         snapshot=snapshot,
         snapshot_interval_s=snapshot_interval_s,
         report=log.step,
@@ -114,26 +145,55 @@ def run_distillation(
     with cpu_threads(plan.schedule.threads):
         given = logits_at_every_depth(student, tokenizer, aside).argmax(-1)
     shares = tuple((given == expected).float().mean(1).tolist())
-    log.write({"step": run.step, "steps": run.steps, "agreement": shares})
-    if is_main_process():
-        save_demo(*run.result, output)
-        if run.finished:
-            snapshot.unlink(missing_ok=True)
+    if main:
+        log.write({"step": run.step, "steps": run.steps, "agreement": shares})
+        write_model(output, student.config.to_dict(), student.state_dict())
+        save_tokenizer(tokenizer, output)
+        if run.finished:  # the snapshot last: without it, the student counts as finished
+            for path in (*output.glob(f"{JUDGEMENTS}*.npz"), snapshot):
+                path.unlink(missing_ok=True)
     return DistillationResult(run.step, run.steps, shares, len(learned), len(aside))
 
 
-class _Log:
-    """A file of JSON lines, and the progress shown beside it."""
+def _check_free(output: Path) -> None:
+    """Refuse a folder in which a model would be overwritten."""
+    for name in (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "model.pt"):
+        if (output / name).exists():
+            raise CheckpointError(
+                f"{output} holds a finished student or another model ({name}): "
+                "choose another folder"
+            )
 
-    def __init__(self, path: Path, progress: ProgressReport) -> None:
-        self._path, self._progress = path, progress
-        self._losses: list[float] = []
+
+def _prepare(output: Path) -> None:
+    """Make the folder, and take away what a killed call, or a full disk, left in pieces."""
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(output)
+        log = output / LOG
+        content = log.read_bytes() if log.exists() else b""
+        if (end := content.rfind(b"\n") + 1) < len(content):
+            write_atomically(log, content[:end])
+    except OSError as error:
+        raise ArtifactError(f"cannot write to {output}: {error.strerror}") from error
+
+
+class _Log:
+    """A file of JSON lines, and the progress shown beside it.
+
+    ``begun`` is written in front of the first step: a call that is refused leaves no line.
+    """
+
+    def __init__(self, path: Path, begun: dict[str, object], progress: ProgressReport) -> None:
+        self._path, self._begun, self._progress = path, begun, progress
+        self._losses: deque[float] = deque(maxlen=_LOG_EVERY)
         self._start = time.monotonic()
 
     def step(self, step: Step) -> None:
+        if not self._losses:
+            self.write({"step": step.step - 1, **self._begun})
         self._losses.append(step.loss)
-        recent = self._losses[-_LOG_EVERY:]
-        loss = sum(recent) / len(recent)
+        loss = sum(self._losses) / len(self._losses)
         self._progress("distilling", step.step, step.steps, f"loss {loss:.3f}")
         if step.step % _LOG_EVERY == 0 or step.step == step.steps:
             seconds = round(time.monotonic() - self._start, 1)
@@ -142,8 +202,8 @@ class _Log:
             )
 
     def write(self, row: dict[str, object]) -> None:
-        if not is_main_process():
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(row) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(row) + "\n")
+        except OSError as error:
+            raise ArtifactError(f"cannot write {self._path}: {error.strerror}") from error

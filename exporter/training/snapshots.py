@@ -6,7 +6,8 @@ import dataclasses
 import io
 import json
 import pickle
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,7 +17,7 @@ import torch
 from exporter.errors import CheckpointError
 from exporter.training.files import write_atomically
 
-__all__ = ["Snapshot", "plain", "read_snapshot", "write_snapshot"]
+__all__ = ["Snapshot", "check_snapshot", "plain", "read_snapshot", "write_snapshot"]
 
 
 class Part(Protocol):
@@ -49,7 +50,11 @@ class Snapshot:
 
 
 def write_snapshot(snapshot: Snapshot, step: int, parts: Mapping[str, Part]) -> None:
-    """Write the states of ``parts`` after ``step`` steps."""
+    """Write the states of ``parts`` after ``step`` steps.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
     buffer = io.BytesIO()
     states = {name: part.state_dict() for name, part in parts.items()}
     torch.save({"identity": snapshot.flat(), "step": step, "parts": states}, buffer)
@@ -64,32 +69,54 @@ def read_snapshot(snapshot: Snapshot, parts: Mapping[str, Part]) -> int:
     """
     if not snapshot.path.is_file():
         return 0
-    try:
-        content = torch.load(snapshot.path, weights_only=True, map_location="cpu")
-        _check_identity(snapshot, content["identity"])
+    with _reading(snapshot.path) as content:
+        wanted = snapshot.flat()
+        _compare(snapshot.path, {*wanted, *content["identity"]}, wanted, content["identity"])
         for name, part in parts.items():
             part.load_state_dict(content["parts"][name])
         return int(content["step"])
+
+
+def check_snapshot(snapshot: Snapshot) -> None:
+    """Compare a file, where there is one, with those settings alone that are known so far.
+
+    Raises:
+        CheckpointError: the file is of a run with other settings, or damaged.
+    """
+    if snapshot.path.is_file():
+        with _reading(snapshot.path) as content:
+            wanted = snapshot.flat()
+            _compare(snapshot.path, wanted, wanted, content["identity"])
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[Any]:
+    """Give the content of a snapshot; what fails while it is used is the snapshot's fault."""
+    try:
+        yield torch.load(path, weights_only=True, map_location="cpu")
     except (
         OSError,
+        EOFError,
         pickle.UnpicklingError,
         RuntimeError,
-        KeyError,
+        AttributeError,
+        LookupError,
         TypeError,
         ValueError,
     ) as error:
         first = str(error).partition("\n")[0]
         raise CheckpointError(
-            f"{snapshot.path} cannot be resumed from: {first}; delete it to start again"
+            f"{path} cannot be resumed from: {first}; delete it to start again"
         ) from error
 
 
-def _check_identity(snapshot: Snapshot, found: Mapping[str, str]) -> None:
-    wanted = snapshot.flat()
-    for name in sorted({*wanted, *found}):
+def _compare(
+    path: Path, names: Collection[str], wanted: Mapping[str, str], found: Mapping[str, str]
+) -> None:
+    for name in sorted(names):
         if wanted.get(name) != found.get(name):
             raise CheckpointError(
-                f"{snapshot.path} holds a run with {name} {found.get(name, 'unset')}, not "
+                f"{path} holds a run with {name} {found.get(name, 'unset')}, not "
                 f"{wanted.get(name, 'unset')}: use another folder, or delete it to start again"
             )
 

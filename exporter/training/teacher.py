@@ -7,6 +7,8 @@ import hashlib
 import io
 import json
 import math
+import time
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import torch
-from safetensors.torch import save
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -24,8 +25,17 @@ from exporter.checkpoint.huggingface import ByName
 from exporter.errors import CheckpointError
 from exporter.training.batches import encode, pad
 from exporter.training.data import Rated
-from exporter.training.files import write_atomically
-from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
+from exporter.training.files import write_atomically, write_model
+from exporter.training.loop import (
+    Examples,
+    Objective,
+    Run,
+    Schedule,
+    Step,
+    device,
+    is_main_process,
+    train,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -42,6 +52,8 @@ __all__ = [
 ]
 
 LABELS = ("negative", "positive")
+JUDGEMENTS = "judgements-"
+"""What the names of cached answers begin with."""
 
 
 @dataclass(frozen=True)
@@ -192,21 +204,32 @@ def load_teacher(folder: Path) -> Teacher:
     """Read a classifier of sequences that Hugging Face's ``save_pretrained`` wrote.
 
     Raises:
-        CheckpointError: a file is missing, or the folder holds no such classifier.
+        CheckpointError: a file is missing or damaged, or the folder holds no classifier that
+            gives each text one of several labels.
     """
     model = _load(folder)
     if not type(model).__name__.endswith("ForSequenceClassification"):
         raise CheckpointError(f"{folder} holds no classifier of sequences, so no teacher")
-    return Teacher(model, _tokenizer(folder, int(model.config.max_position_embeddings)))
+    teacher = Teacher(model, _tokenizer(folder, int(model.config.max_position_embeddings)))
+    kind = model.config.problem_type or "single_label_classification"
+    if kind != "single_label_classification" or len(teacher.labels) < 2:
+        raise CheckpointError(
+            f"{folder} does not give a text one of several labels (problem_type {kind}, "
+            f"{len(teacher.labels)} labels), so its answers cannot be distilled"
+        )
+    if max(teacher.tokenizer.get_vocab().values(), default=0) >= model.config.vocab_size:
+        raise CheckpointError(
+            f"{folder / 'tokenizer.json'} is of another model: it has more pieces than the "
+            f"{model.config.vocab_size} of config.json"
+        )
+    return teacher
 
 
 def save_teacher(teacher: Teacher, folder: Path) -> None:
     """Write the classifier and its tokenizer in Hugging Face's form."""
     content = json.loads(teacher.model.config.to_json_string(use_diff=False))
     content["architectures"] = [type(teacher.model).__name__]
-    write_atomically(folder / "config.json", _json(content))
-    weights = {name: tensor.contiguous() for name, tensor in teacher.model.state_dict().items()}
-    write_atomically(folder / "model.safetensors", save(weights, metadata={"format": "pt"}))
+    write_model(folder, content, teacher.model.state_dict())
     tokenizer = teacher.tokenizer
     limit = tokenizer.truncation["max_length"] if tokenizer.truncation else None
     config = {
@@ -225,6 +248,7 @@ def judge(
     texts: Sequence[str],
     *,
     cache: Path | None = None,
+    cache_interval_s: float = 60,
     batch_size: int = 64,
     precision: Literal["fp32", "bf16"] = "fp32",
     progress: Callable[[int, int], None] = lambda done, total: None,
@@ -234,35 +258,46 @@ def judge(
     Args:
         teacher: the classifier.
         texts: what to judge.
-        cache: folder of earlier results, each named by the teacher's weights and the texts.
+        cache: folder of earlier results, each named by the teacher's weights and the texts;
+            an interrupted call's is gone on with.
+        cache_interval_s: seconds between two writes of what is done so far.
         batch_size: texts per run.
         precision: of weights and arithmetic.
         progress: called with how many texts are done, and of how many.
+
+    Raises:
+        CheckpointError: an answer is no finite number, or an earlier result is damaged.
+        ArtifactError: the result cannot be written.
     """
-    path = cache / f"judgements-{_key(teacher, texts, precision)}.npz" if cache else None
-    if path is not None and path.is_file():
-        with np.load(path, allow_pickle=False) as stored:
-            return Judgements(
-                torch.from_numpy(stored["logits"]), torch.from_numpy(stored["embeddings"])
-            )
+    path = cache / f"{JUDGEMENTS}{_key(teacher, texts, precision)}.npz" if cache else None
+    logits = torch.zeros(len(texts), len(teacher.labels))
+    embeddings = torch.zeros(len(texts), teacher.width, dtype=torch.float16)
+    first = _read(path, logits, embeddings) if path is not None and path.is_file() else 0
+    if first == len(texts):
+        return Judgements(logits, embeddings)
     sequences = encode(teacher.tokenizer, texts)
     order = sorted(range(len(texts)), key=lambda index: len(sequences[index]))
-    logits = torch.empty(len(texts), len(teacher.labels))
-    embeddings = torch.empty(len(texts), teacher.width, dtype=torch.float16)
-    device = torch.accelerator.current_accelerator(check_available=True) or torch.device("cpu")
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-    model = copy.deepcopy(teacher.model).to(device, dtype)
-    for start in range(0, len(order), batch_size):
+    model = copy.deepcopy(teacher.model).to(device(), dtype)
+    written = time.monotonic()
+    for start in range(first, len(order), batch_size):
         indices = order[start : start + batch_size]
-        ids, mask = (part.to(device) for part in pad([sequences[index] for index in indices]))
+        ids, mask = (part.to(device()) for part in pad([sequences[index] for index in indices]))
         result = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         weights = mask.unsqueeze(-1).float()  # [B, S, 1]
         last = result.hidden_states[-1].float()
         logits[indices] = result.logits.float().cpu()
         embeddings[indices] = ((last * weights).sum(1) / weights.sum(1)).half().cpu()
-        progress(start + len(indices), len(order))
-    if path is not None:
-        _store(path, logits, embeddings)
+        if not (logits[indices].isfinite().all() and embeddings[indices].isfinite().all()):
+            raise CheckpointError(
+                "the teacher answers with what is no finite number: its weights cannot be used"
+            )
+        done = start + len(indices)
+        progress(done, len(order))
+        due = done == len(order) or time.monotonic() - written > cache_interval_s
+        if path is not None and due and is_main_process():
+            _store(path, logits, embeddings, done)
+            written = time.monotonic()
     return Judgements(logits, embeddings)
 
 
@@ -274,10 +309,21 @@ def fingerprint(texts: Sequence[str]) -> str:
     return digest.hexdigest()[:16]
 
 
-def _store(path: Path, logits: Tensor, embeddings: Tensor) -> None:
+def _store(path: Path, logits: Tensor, embeddings: Tensor, done: int) -> None:
     buffer = io.BytesIO()
-    np.savez(buffer, logits=logits.numpy(), embeddings=embeddings.numpy())
+    np.savez(buffer, logits=logits.numpy(), embeddings=embeddings.numpy(), done=done)
     write_atomically(path, buffer.getvalue())
+
+
+def _read(path: Path, logits: Tensor, embeddings: Tensor) -> int:
+    """Fill both tensors from ``path``; return how many of the texts, by length, are done."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            logits.copy_(torch.from_numpy(stored["logits"]))
+            embeddings.copy_(torch.from_numpy(stored["embeddings"]))
+            return int(stored["done"]) if "done" in stored else len(logits)
+    except (OSError, EOFError, KeyError, ValueError, RuntimeError, zipfile.BadZipFile) as error:
+        raise CheckpointError(f"{path} is damaged: delete it to ask the teacher again") from error
 
 
 def _key(teacher: Teacher, texts: Sequence[str], precision: str) -> str:
@@ -293,6 +339,8 @@ def _json(content: Mapping[str, Any]) -> bytes:
 
 def _load(folder: Path) -> PreTrainedModel:
     """Read a model of transformers; a missing weight is an error, never a random value."""
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is no folder: give one with config.json and weights")
     module = load_checkpoint(folder).module
     if not isinstance(module, ByName):
         raise CheckpointError(f"{folder} is no Hugging Face folder")
@@ -303,7 +351,10 @@ def _tokenizer(folder: Path, max_length: int) -> Tokenizer:
     path = folder / "tokenizer.json"
     if not path.is_file():
         raise CheckpointError(f"{folder} holds no tokenizer.json")
-    tokenizer = Tokenizer.from_file(str(path))
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the class is plain Exception
+        raise CheckpointError(f"{path} is no tokenizer: {error}") from error
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     return tokenizer

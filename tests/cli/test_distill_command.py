@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from exporter.artifact import Artifact
+from exporter.checkpoint import load_checkpoint
 from exporter.cli.distill_command import distill
-from exporter.training.demo import load_demo
+from exporter.cli.export_command import export
 from tests.training.tiny import sentences, teacher_folder
 
 SMALL = (
@@ -41,13 +45,12 @@ def test_it_writes_a_student_of_the_asked_shape(teacher: Path, data: Path, tmp_p
     output = tmp_path / "student"
     result = run(teacher, data, output, "--scheme", "grouped(2)", "--seed", "3")
     assert result.exit_code == 0, result.output
-    student, _ = load_demo(output)
-    config = student.config
-    assert (str(config.sharing), config.num_hidden_layers, config.hidden_size) == (
+    loaded = load_checkpoint(output)
+    assert (loaded.scheme, loaded.config["num_hidden_layers"], loaded.config["hidden_size"]) == (
         *("grouped(2)", 2, 16),
     )
     assert "Same label as the teacher on 2 texts set aside, after layer 1: " in result.stdout
-    assert result.stdout.splitlines()[-1] == f"Written: {output / 'model.pt'}"
+    assert result.stdout.splitlines()[-1] == f"Written: {output}"
     assert result.stderr.splitlines() == ["asking the teacher …", "distilling …"]
     first = json.loads((output / "log.jsonl").read_text().splitlines()[0])
     assert first["plan"]["schedule"]["seed"] == 3
@@ -66,7 +69,8 @@ def test_a_time_budget_stops_it_and_the_same_command_goes_on(
     assert "Stopped" not in result.stdout
     whole = tmp_path / "whole"
     run(teacher, data, whole)
-    assert (output / "model.pt").read_bytes() == (whole / "model.pt").read_bytes()
+    weights = [(folder / "model.safetensors").read_bytes() for folder in (output, whole)]
+    assert weights[0] == weights[1]
 
 
 def test_what_is_wrong_is_one_clear_line(teacher: Path, data: Path, tmp_path: Path) -> None:
@@ -75,7 +79,9 @@ def test_what_is_wrong_is_one_clear_line(teacher: Path, data: Path, tmp_path: Pa
         (run(tmp_path / "nothing", data, output), "nothing"),
         (run(teacher, tmp_path / "none.txt", output), "cannot read"),
         (run(teacher, data, output, "--heads", "3"), "no such student: hidden_size 16 is not"),
-        (run(teacher, data, output, "--text-column", "body"), "no text under 'body'"),
+        (run(teacher, data, output, "--text-column", "body"), "line 1: no 'body' among text"),
+        (run(teacher, data, data / "student"), "Not a directory"),
+        (run(teacher, data, teacher), "holds a finished student or another model (config.json)"),
     ]
     for result, message in cases:
         assert result.exit_code == 1
@@ -83,10 +89,51 @@ def test_what_is_wrong_is_one_clear_line(teacher: Path, data: Path, tmp_path: Pa
         assert len(lines) == 1
         assert message in lines[0]
         assert "a fault of albert-export" not in lines[0]
-    assert not (output / "model.pt").exists()
-    result = run(teacher, data, output, "--scheme", "some")
-    assert result.exit_code == 2
-    assert "unknown sharing scheme 'some'" in result.stderr
+    assert not output.exists()
+    for options, message in (
+        (("--scheme", "some"), "unknown sharing scheme 'some'"),
+        (("--seed", str(2**64)), "is not in the range"),
+        (("--learning-rate", "inf"), "inf is not a finite number"),
+        (("--time-budget", "nan"), "nan is not a finite number"),
+    ):
+        result = run(teacher, data, output, *options)
+        assert result.exit_code == 2
+        assert message in result.stderr
+
+
+def test_its_folder_is_exported_as_it_is(teacher: Path, data: Path, tmp_path: Path) -> None:
+    assert run(teacher, data, tmp_path / "student").exit_code == 0
+    paths = [str(tmp_path / "student"), "-o", str(tmp_path / "artifact")]
+    result = CliRunner().invoke(export, [*paths, "--elastic-depth"])
+    assert result.exit_code == 0, result.output
+    artifact = Artifact.load(tmp_path / "artifact")
+    assert artifact.manifest["verdict"] == "passed"
+    assert artifact.manifest["scheme"] == "all"
+    assert sorted(path.name for path in (tmp_path / "artifact").iterdir()) == [
+        *("albert-export.json", "config.json", "onnx", "reference.json"),
+        *("tokenizer.json", "tokenizer_config.json"),
+    ]
+
+
+def test_two_processes_train_one_student_and_speak_once(
+    teacher: Path, data: Path, tmp_path: Path
+) -> None:
+    command = shutil.which("albert-export", path=str(Path(sys.executable).parent))
+    assert command is not None
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    paths = ["--teacher", str(teacher), "--data", str(data), "-o", str(tmp_path / "student")]
+    done = subprocess.run(
+        [*launch, command, "distill", *paths, *SMALL, "--time-budget", "1e-9"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ACCELERATE_USE_CPU": "true"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("Written: ") == 1
+    assert done.stderr.count("distilling …") == 1
+    result = run(teacher, data, tmp_path / "student")  # its gradients would be other ones
+    assert result.exit_code == 1
+    assert "holds a run with processes 2, not unset" in result.stderr
 
 
 def test_its_help_imports_no_torch() -> None:

@@ -109,6 +109,8 @@ def test_the_source_and_the_random_state_are_left_alone() -> None:
 def test_more_groups_than_layers_are_refused() -> None:
     with pytest.raises(ValueError, match="7 groups need at least as many layers"):
         share_layers(encoder(), SharingScheme("grouped", 7))
+    with pytest.raises(ValueError, match="num_hidden_layers must be at least 1, not 0"):
+        share_layers(encoder(), SharingScheme("all"), layers=0)
 
 
 def test_a_bert_becomes_an_unshared_encoder_with_its_weights_in_place() -> None:
@@ -200,6 +202,13 @@ def test_a_narrow_embedding_is_the_best_of_its_rank() -> None:
     values = torch.linalg.svdvals(table - table.mean(0))
     assert error(15) == pytest.approx(float(values[15:].square().sum()), rel=1e-3)
     assert error(4) == pytest.approx(float(values[4:].square().sum()), rel=1e-3)
+
+
+def test_an_embedding_wider_than_its_rows_is_refused() -> None:
+    with pytest.raises(ValueError, match="embedding_size 5 must not exceed the 4 pieces kept"):
+        shrink_embedding(encoder(), [1, 2, 3, 4], 5)
+    with pytest.raises(ValueError, match="must not exceed hidden_size"):
+        shrink_embedding(encoder(), list(range(30)), 17)
 
 
 def test_a_factorized_embedding_is_not_factorized_again() -> None:

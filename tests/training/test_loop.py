@@ -10,7 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from exporter.errors import CheckpointError
-from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
+from exporter.training.loop import (
+    DivergedError,
+    Examples,
+    Objective,
+    Run,
+    Schedule,
+    Step,
+    train,
+)
 
 SCHEDULE = Schedule(epochs=3, batch_size=8, learning_rate=0.02, threads=1)
 
@@ -183,10 +191,35 @@ def test_a_snapshot_of_other_settings_is_refused_and_named(tmp_path: Path) -> No
     assert snapshot.read_bytes() == before
 
 
-def test_a_damaged_snapshot_is_one_clear_line(tmp_path: Path) -> None:
+def test_a_run_without_finite_gradients_stops_and_keeps_its_last_snapshot(tmp_path: Path) -> None:
+    class Breaking(Parity):
+        def forward(
+            self,
+            input_ids: Tensor,
+            attention_mask: Tensor,
+            targets: Mapping[str, Tensor],
+            done: float,
+        ) -> Tensor:
+            loss = super().forward(input_ids, attention_mask, targets, done)
+            return loss * float("nan") if done > 0.5 else loss
+
+    snapshot = tmp_path / "snapshot.pt"
+    with pytest.raises(DivergedError, match=r"step 14 of 24: .*learning rate below 0\.02"):
+        train(Breaking(), examples(), SCHEDULE, snapshot=snapshot, snapshot_interval_s=0)
+    steps: list[Step] = []
+    resumed = train(Parity(), examples(), SCHEDULE, snapshot=snapshot, report=steps.append)
+    assert steps[0].step == 14
+    assert torch.equal(weights(resumed.result), weights(run().result))
+
+
+@pytest.mark.parametrize("keep", [0, 1, 500, "other"])
+def test_a_damaged_snapshot_is_one_clear_line(tmp_path: Path, keep: int | str) -> None:
     snapshot = tmp_path / "snapshot.pt"
     run(snapshot)
-    snapshot.write_bytes(snapshot.read_bytes()[:500])
+    if isinstance(keep, int):
+        snapshot.write_bytes(snapshot.read_bytes()[:keep])
+    else:
+        torch.save([1, 2], snapshot)
     with pytest.raises(CheckpointError, match="cannot be resumed from") as caught:
         run(snapshot)
     assert "\n" not in str(caught.value)

@@ -8,16 +8,19 @@ from typing import Any
 import pytest
 import torch
 
-from exporter.errors import CheckpointError
+from exporter.checkpoint import load_checkpoint
+from exporter.errors import ArtifactError, CheckpointError
+from exporter.models import SharingScheme
 from exporter.training import runs
-from exporter.training.demo import load_demo
+from exporter.training.loop import DivergedError
 from exporter.training.runs import run_distillation
 from exporter.training.sources import DataError
 from exporter.training.teacher import judge, load_teacher
 from tests.training.tiny import PLAN, sentences, teacher_folder
 
 TEXTS = [f"{s.text} {index}" for index, s in enumerate(sentences(120))]
-FILES = ["log.jsonl", "model.pt", "tokenizer.json", "tokenizer_config.json"]
+STUDENT = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+FILES = sorted([*STUDENT, "log.jsonl"])
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +32,8 @@ def log(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
-def visible(folder: Path) -> list[str]:
-    return sorted(p.name for p in folder.iterdir() if not p.name.startswith("judgements-"))
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_student_is_written_that_loads_and_a_log_beside_it(teacher: Path, tmp_path: Path) -> None:
@@ -40,15 +43,16 @@ def test_a_student_is_written_that_loads_and_a_log_beside_it(teacher: Path, tmp_
     )
     assert (result.step, result.steps, result.texts, result.aside) == (16, 16, 117, 3)
     assert len(result.agreement) == 3
-    assert visible(tmp_path) == FILES
-    student, tokenizer = load_demo(tmp_path)
-    assert student.config.num_hidden_layers == 3
-    assert tokenizer.get_vocab_size() == student.config.vocab_size == 70
+    assert files(tmp_path) == FILES
+    student = load_checkpoint(tmp_path)
+    assert student.config["num_hidden_layers"] == 3
+    vocabulary = json.loads((tmp_path / "tokenizer.json").read_text())["model"]["vocab"]
+    assert len(vocabulary) == student.config["vocab_size"] == 70
     first, *steps, last = log(tmp_path)
-    assert first["texts"] == 117
+    assert (first["step"], first["texts"], first["aside"]) == (0, 117, 3)
     assert first["plan"]["schedule"]["seed"] == 0
     assert first["plan"]["sharing"] == {"kind": "all", "groups": None}
-    assert [row["step"] for row in steps] == [16]
+    assert [(row["step"], row["epoch"]) for row in steps] == [(16, 2)]
     assert last == {"step": 16, "steps": 16, "agreement": list(result.agreement)}
     assert told[0][:3] == ("asking the teacher", 64, 117)
     assert told[-1][:3] == ("distilling", 16, 16)
@@ -57,12 +61,25 @@ def test_a_student_is_written_that_loads_and_a_log_beside_it(teacher: Path, tmp_
 def test_an_interrupted_run_goes_on_to_the_same_weights(teacher: Path, tmp_path: Path) -> None:
     stopped = run_distillation(teacher, TEXTS, PLAN, tmp_path / "a", time_budget_s=0)
     assert (stopped.step, stopped.steps) == (1, 16)
-    assert visible(tmp_path / "a") == sorted([*FILES, "snapshot.pt"])
-    load_demo(tmp_path / "a")  # the student so far can be used
+    kept = [name for name in files(tmp_path / "a") if not name.startswith("judgements-")]
+    assert kept == sorted([*FILES, "snapshot.pt"])
+    load_checkpoint(tmp_path / "a")  # the student so far can be used
     assert run_distillation(teacher, TEXTS, PLAN, tmp_path / "a").step == 16
     run_distillation(teacher, TEXTS, PLAN, tmp_path / "b")
-    assert (tmp_path / "a/model.pt").read_bytes() == (tmp_path / "b/model.pt").read_bytes()
-    assert visible(tmp_path / "a") == FILES
+    for name in STUDENT:
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert files(tmp_path / "a") == FILES
+    assert [row["step"] for row in log(tmp_path / "a")] == [0, 1, 1, 16, 16]
+
+
+def test_what_killed_writes_left_is_taken_away(teacher: Path, tmp_path: Path) -> None:
+    run_distillation(teacher, TEXTS, PLAN, tmp_path, time_budget_s=0)
+    (tmp_path / ".snapshot.pt-abc.partial").write_bytes(b"half a snapshot")
+    whole = (tmp_path / "log.jsonl").read_text()
+    (tmp_path / "log.jsonl").write_text(whole + '{"step": 7, "ep')  # as a full disk leaves it
+    run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    assert files(tmp_path) == FILES
+    assert [row["step"] for row in log(tmp_path)] == [0, 1, 1, 16, 16]
 
 
 def test_texts_set_aside_are_not_learned_from(
@@ -96,21 +113,77 @@ def test_agreement_is_the_share_of_equal_labels(
 
 def test_a_finished_student_is_not_overwritten(teacher: Path, tmp_path: Path) -> None:
     run_distillation(teacher, TEXTS, PLAN, tmp_path)
-    before = (tmp_path / "model.pt").read_bytes()
-    with pytest.raises(CheckpointError, match="holds a finished student: choose another folder"):
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(CheckpointError, match=r"holds a finished student .* another folder"):
         run_distillation(teacher, TEXTS, PLAN, tmp_path)
-    assert (tmp_path / "model.pt").read_bytes() == before
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "model.pt"])
+def test_another_model_is_not_overwritten(teacher: Path, tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("of another model")
+    with pytest.raises(CheckpointError, match=f"another model \\({name}\\)"):
+        run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    assert files(tmp_path) == [name]
 
 
 def test_other_settings_do_not_go_on_with_a_run(teacher: Path, tmp_path: Path) -> None:
     run_distillation(teacher, TEXTS, PLAN, tmp_path, time_budget_s=0)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
     with pytest.raises(CheckpointError, match=r"plan\.temperature 2\.0, not 4\.0"):
         run_distillation(teacher, TEXTS, dataclasses.replace(PLAN, temperature=4.0), tmp_path)
     with pytest.raises(CheckpointError, match="holds a run with te"):
         run_distillation(teacher, [*TEXTS, "more"], PLAN, tmp_path)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"heads": 3}, "no such student: hidden_size 16 is not"),
+        ({"layers": 2, "sharing": SharingScheme("grouped", 3)}, "3 groups need at least as many"),
+        ({"max_length": 100}, "100 positions; this BERT has gelu and 32"),
+        ({"vocab_size": 20}, "20 pieces have no room"),
+    ],
+)
+def test_an_impossible_student_is_refused_before_the_teacher_is_asked(
+    teacher: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    told: list[object] = []
+    with pytest.raises(CheckpointError, match=message):
+        run_distillation(
+            teacher,
+            TEXTS,
+            dataclasses.replace(PLAN, **change),
+            tmp_path / "student",
+            progress=lambda *step: told.append(step),
+        )
+    assert told == []
+    assert not (tmp_path / "student").exists()
+
+
+def test_a_learning_rate_that_is_too_high_gives_no_student(teacher: Path, tmp_path: Path) -> None:
+    schedule = dataclasses.replace(PLAN.schedule, learning_rate=1e38)
+    with pytest.raises(DivergedError, match=r"step \d+ of 16: .* below 1e\+38"):
+        run_distillation(teacher, TEXTS, dataclasses.replace(PLAN, schedule=schedule), tmp_path)
+    assert not set(STUDENT) & set(files(tmp_path))
+
+
+def test_a_place_that_cannot_be_written_is_told_at_once(teacher: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    told: list[object] = []
+    with pytest.raises(ArtifactError, match=r"cannot write to .*student: Not a directory"):
+        run_distillation(
+            teacher,
+            TEXTS,
+            PLAN,
+            tmp_path / "file/student",
+            progress=lambda *step: told.append(step),
+        )
+    assert told == []
 
 
 def test_a_handful_of_texts_is_refused(teacher: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="19 texts are too few"):
+    with pytest.raises(DataError, match="19 texts are too few to learn from: give at least 20"):
         run_distillation(teacher, TEXTS[:19], PLAN, tmp_path / "student")
     assert not (tmp_path / "student").exists()

@@ -92,6 +92,16 @@ def test_unreachable_data_is_one_line_and_no_traceback(
     assert result.output.strip() == "Error: cannot fetch thing 1.0 through pip: offline"
 
 
+def test_a_place_that_cannot_be_written_is_one_line_and_no_traceback(
+    script: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    result = CliRunner().invoke(script.main, ["--write-data", str(tmp_path / "file/below")])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"Error: cannot write {tmp_path}/file/below/held-out.jsonl: ")
+    assert len(result.output.splitlines()) == 1
+
+
 def test_check_without_evaluate_is_refused(script: ModuleType) -> None:
     result = CliRunner().invoke(script.main, ["--check"])
     assert result.exit_code == 2

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -127,6 +129,63 @@ def test_judgements_are_cached_by_texts_and_weights(tmp_path: Path) -> None:
     assert not torch.equal(other.logits, first.logits)
 
 
+def test_interrupted_judgements_are_gone_on_with(tmp_path: Path) -> None:
+    class KilledError(Exception):
+        """Stands for a process that ends between two batches."""
+
+    def kill(done: int, total: int) -> None:
+        if done == 3:
+            raise KilledError
+
+    source = teacher()
+    asked = {"cache": tmp_path, "cache_interval_s": 0.0, "batch_size": 1}
+    with pytest.raises(KilledError):
+        judge(source, TEXTS, progress=kill, **asked)
+    calls: list[int] = []
+    resumed = judge(source, TEXTS, progress=lambda done, total: calls.append(done), **asked)
+    assert calls[0] == 3
+    whole = judge(source, TEXTS, batch_size=1)
+    assert torch.equal(resumed.logits, whole.logits)
+    assert torch.equal(resumed.embeddings, whole.embeddings)
+    (stored,) = tmp_path.iterdir()
+    stored.write_bytes(stored.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="is damaged: delete it"):
+        judge(source, TEXTS, **asked)
+
+
+def test_a_teacher_that_knows_no_numbers_is_refused() -> None:
+    source = teacher()
+    source.model.classifier.bias.data[0] = float("nan")
+    with pytest.raises(CheckpointError, match="no finite number"):
+        judge(source, TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"problem_type": "regression"}, r"one of several labels \(problem_type regression"),
+        ({"problem_type": "multi_label_classification"}, "problem_type multi_label"),
+        ({"id2label": {"0": "only"}}, "1 labels"),
+        ({"vocab_size": 30}, "more pieces than the 30 of config.json"),
+    ],
+)
+def test_a_classifier_whose_answers_do_not_fit_is_no_teacher(
+    tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    folder = teacher_folder(tmp_path)
+    config = json.loads((folder / "config.json").read_text()) | change
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = load_file(folder / "model.safetensors")
+    labels = len(config["id2label"])
+    for name in ("classifier.weight", "classifier.bias"):
+        tensors[name] = tensors[name][:labels].contiguous()
+    words = "bert.embeddings.word_embeddings.weight"
+    tensors[words] = tensors[words][: config["vocab_size"]].contiguous()
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(CheckpointError, match=message):
+        load_teacher(folder)
+
+
 def test_what_is_no_teacher_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"config\.json"):
         load_teacher(tmp_path)
@@ -136,6 +195,11 @@ def test_what_is_no_teacher_is_one_clear_line(tmp_path: Path) -> None:
     (bare / "tokenizer.json").unlink()
     with pytest.raises(CheckpointError, match=r"holds no tokenizer\.json"):
         load_teacher(bare)
+    (bare / "tokenizer.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is no tokenizer"):
+        load_teacher(bare)
+    with pytest.raises(CheckpointError, match=r"config\.json is no folder"):
+        load_teacher(bare / "config.json")
     damaged = teacher_folder(tmp_path / "damaged")
     weights = damaged / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
