@@ -20,9 +20,11 @@ from exporter.models import SharedEncoder, save_folder
 from exporter.training.batches import encode, hide_tokens
 from exporter.training.distill import spread_embedding
 from exporter.training.distilled_demo import TEACHER_FOLDER
+from exporter.training.fine_tuning import FineTuningPlan
+from exporter.training.judging import judge
 from exporter.training.loop import Examples, Objective, train
 from exporter.training.sources import DataError
-from exporter.training.teacher import FineTuningPlan, judge, load_teacher
+from exporter.training.teacher import load_teacher
 from exporter.training.tokenizer import save_tokenizer, train_tokenizer
 
 __all__ = ["evaluate", "learn", "prepare", "write_source"]

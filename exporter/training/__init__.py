@@ -9,8 +9,9 @@ Needs torch, tokenizers and accelerate:
   :mod:`~exporter.training.batches`, and resumes it from the
   :mod:`~exporter.training.snapshots` it writes; :mod:`~exporter.training.tokenizer` makes
   pieces of its own for a model that starts from nothing.
-- :mod:`~exporter.training.teacher` fine-tunes the
-  :mod:`~exporter.training.sentence_encoder` and collects what it says of texts:
+- :mod:`~exporter.training.fine_tuning` makes a :mod:`~exporter.training.teacher` of the
+  :mod:`~exporter.training.sentence_encoder`, and :mod:`~exporter.training.judging` collects
+  what a teacher says of texts:
   :mod:`~exporter.training.transfer` gathers those of the demo model and
   :mod:`~exporter.training.variations` varies them,
   :mod:`~exporter.training.texts` reads anyone's.

@@ -18,8 +18,9 @@ from exporter.models import EncoderConfig, SharedEncoder, SharingScheme
 from exporter.training.batches import encode, hide_tokens
 from exporter.training.convert import from_bert, share_layers, shrink_embedding
 from exporter.training.depths import at_every_depth
+from exporter.training.judging import Judgements, fingerprint
 from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
-from exporter.training.teacher import Judgements, Teacher, fingerprint
+from exporter.training.teacher import Teacher
 from exporter.training.vocabulary import kept_rows, trim_tokenizer
 
 __all__ = [

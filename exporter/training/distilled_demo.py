@@ -12,17 +12,12 @@ from tokenizers import Tokenizer
 from exporter.models import SharedEncoder
 from exporter.training.data import Corpus, load_corpus
 from exporter.training.distill import DistillationPlan, distill
+from exporter.training.fine_tuning import FineTuningPlan, fine_tune
+from exporter.training.judging import judge
 from exporter.training.loop import Run, Schedule, Step, cpu_threads
 from exporter.training.runs import ProgressReport
 from exporter.training.sentence_encoder import encoder_folder
-from exporter.training.teacher import (
-    FineTuningPlan,
-    Teacher,
-    fine_tune,
-    judge,
-    load_teacher,
-    save_teacher,
-)
+from exporter.training.teacher import Teacher, load_teacher, save_teacher
 from exporter.training.transfer import transfer_texts
 from exporter.training.variations import similar_words, vary
 

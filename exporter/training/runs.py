@@ -20,10 +20,11 @@ from exporter.training.files import (
     write_atomically,
     write_model,
 )
+from exporter.training.judging import JUDGEMENTS, fingerprint, judge
 from exporter.training.loop import Step, cpu_threads, is_main_process
 from exporter.training.snapshots import Snapshot, check_snapshot, plain
 from exporter.training.sources import DataError
-from exporter.training.teacher import JUDGEMENTS, fingerprint, judge, load_teacher
+from exporter.training.teacher import load_teacher
 from exporter.training.tokenizer import save_tokenizer
 
 __all__ = ["DistillationResult", "ProgressReport", "run_distillation"]

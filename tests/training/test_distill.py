@@ -19,8 +19,8 @@ from exporter.training.distill import (
     distill,
     new_student,
 )
+from exporter.training.judging import Judgements, judge
 from exporter.training.loop import Step
-from exporter.training.teacher import Judgements, judge
 from tests.training.tiny import PLAN, sentences, teacher
 
 TEXTS = list(dict.fromkeys(s.text for s in sentences(300)))

@@ -12,8 +12,9 @@ from exporter.errors import CheckpointError
 from exporter.training import distilled_demo
 from exporter.training.data import OTHERS, Corpus, Labelled, Rated
 from exporter.training.distilled_demo import DemoPlan, demo_teacher, distill_demo
+from exporter.training.fine_tuning import FineTuningPlan
 from exporter.training.loop import Schedule
-from exporter.training.teacher import FineTuningPlan, Teacher, save_teacher
+from exporter.training.teacher import Teacher, save_teacher
 from tests.training.tiny import PLAN, sentences, teacher
 
 DEMO = DemoPlan(

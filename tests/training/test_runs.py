@@ -12,10 +12,11 @@ from exporter.checkpoint import load_checkpoint
 from exporter.errors import ArtifactError, CheckpointError
 from exporter.models import SharingScheme
 from exporter.training import runs
+from exporter.training.judging import judge
 from exporter.training.loop import DivergedError
 from exporter.training.runs import run_distillation
 from exporter.training.sources import DataError
-from exporter.training.teacher import judge, load_teacher
+from exporter.training.teacher import load_teacher
 from tests.training.tiny import PLAN, sentences, teacher_folder
 
 TEXTS = [f"{s.text} {index}" for index, s in enumerate(sentences(120))]

@@ -12,16 +12,10 @@ from safetensors.torch import load_file, save_file
 
 from exporter.errors import CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, save_folder
+from exporter.training.fine_tuning import ClassificationObjective, FineTuningPlan, fine_tune
+from exporter.training.judging import judge
 from exporter.training.loop import Schedule
-from exporter.training.teacher import (
-    ClassificationObjective,
-    FineTuningPlan,
-    Teacher,
-    fine_tune,
-    judge,
-    load_teacher,
-    save_teacher,
-)
+from exporter.training.teacher import Teacher, load_teacher, save_teacher
 from tests.training.tiny import bert, sentences, teacher, teacher_folder
 
 SCHEDULE = Schedule(epochs=12, batch_size=16, learning_rate=5e-3, average_decay=0.9, threads=1)
