@@ -1,78 +1,100 @@
 """What fusions inside the block would gain: ALBERT-base rolled, on the CPU and in WebAssembly.
 
-    python benchmarks/layout/fusions.py [--work-dir DIR] [--loads 5]
+    python -m benchmarks.layout.fusions [--sessions 6] [--min-runs 42]
 
-Needs Node 20 or later. Writes ``fusions.md`` and ``fusions.json`` beside this file.
-``rewrites.py`` says what each variant is.
+The file is exported with ``--no-fuse``, which leaves Q, K and V apart; ``rewrites.py`` says what
+each variant of it is. Those that differ once onnxruntime has loaded them take turns by the
+protocol of ``albert-export bench``, and each must meet the reference vectors of the export.
+Writes ``fusions.json`` and ``fusions.md`` beside this file, or to ``--output``; takes about 20
+minutes on a quiet machine.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import tempfile
 from collections import Counter
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
 import onnx
 import onnxruntime
-from rewrites import make_variants
-from workers import RUNTIMES, WEB_VERSION, Samples, measure, prepare
 
-from exporter.runtimes.device import describe_python
+from benchmarks.layout.fusions_table import document
+from benchmarks.layout.making import export
+from benchmarks.layout.measuring import (
+    RUNTIMES,
+    SEQUENCES,
+    Measured,
+    described,
+    measure,
+    measuring_options,
+    opening_ratio,
+)
+from benchmarks.layout.rewrites import make_variants
+from exporter.artifact import sha256_file
+from exporter.benchmark import (
+    BenchmarkOptions,
+    Ratio,
+    Subject,
+    choose_subjects,
+    plan_runs,
+    ratio,
+)
+from exporter.records import ModelFile
 
-HERE = Path(__file__).parent
-RUNS = {"cpu": {16: 40, 128: 15}, "wasm": {16: 20, 128: 9}}
-"""Steady runs per sequence length."""
+Row = dict[str, Any]
+Operators = dict[str, int]
 
 
 @click.command()
-@click.option("--work-dir", type=click.Path(path_type=Path), help="Where files are made and kept.")
-@click.option("--loads", type=click.IntRange(1), default=5, show_default=True)
-def main(work_dir: Path | None, loads: int) -> None:
-    """Make the variants, measure them in turns, write the table."""
-    work = (work_dir or Path(tempfile.mkdtemp(prefix="layout-"))).absolute()
-    prepare(work)
-    subprocess.run([sys.executable, str(HERE / "layouts.py"), str(work)], check=True)
-    paths = make_variants(work / "rolled/onnx/model.onnx", work / "fusions")
-    written = {name: block_operators(path) for name, path in paths.items()}
-    running = {name: optimized_operators(path, work) for name, path in paths.items()}
-    different: dict[str, str] = {}
-    for name, operators in running.items():
-        different.setdefault(json.dumps(operators, sort_keys=True), name)
-    measured = {name: paths[name] for name in different.values()}
-    found = {
-        runtime: measure(
-            measured,
-            runtime,
-            work=work,
-            loads=loads,
-            runs=RUNS[runtime],
-            progress=lambda step: click.echo(f"{step} …", err=True),
-        )
-        for runtime in RUNTIMES
-    }
-    record = {
-        "device": msgspec.to_builtins(describe_python()),
-        "onnxruntime_web": WEB_VERSION,
+@measuring_options
+def main(sessions: int, min_runs: int, output: Path) -> None:
+    """Make the variants, measure them in turns, write the tables."""
+    options = BenchmarkOptions(
+        runtimes=RUNTIMES, sequences=SEQUENCES, sessions=sessions, min_runs=min_runs
+    )
+    with tempfile.TemporaryDirectory(prefix="albert-export-") as name:
+        work = Path(name)
+        artifact = export(work, "rolled", "--layout", "rolled", "--no-fuse")
+        (exported,) = choose_subjects([artifact])
+        paths = make_variants(exported.path, work / "variants")
+        written = {name: block_operators(path) for name, path in paths.items()}
+        running = {name: optimized_operators(path, work) for name, path in paths.items()}
+        same = first_of_equals(running)
+        subjects = [variant(exported, name, paths[name]) for name in dict.fromkeys(same.values())]
+        measured, notices = measure(plan_runs(subjects, options), options)
+    results = {
+        **described(measured, notices, options),
         "block_operators": written,
         "block_operators_after_onnxruntime": running,
-        "samples": {
-            runtime: {name: asdict(samples) for name, samples in by_name.items()}
-            for runtime, by_name in found.items()
-        },
+        "measured_as": same,
+        "rows": [row for runtime in RUNTIMES for row in compare(runtime, subjects, measured)],
     }
-    (HERE / "fusions.json").write_text(json.dumps(record) + "\n", encoding="utf-8")
-    table = _document(written, running, found)
-    (HERE / "fusions.md").write_text(table, encoding="utf-8")
-    print(table)
+    (output / "fusions.json").write_text(json.dumps(results) + "\n", encoding="utf-8")
+    (output / "fusions.md").write_text(document(results), encoding="utf-8")
+    print(document(results))
 
 
-def block_operators(path: Path) -> dict[str, int]:
+def variant(exported: Subject, name: str, path: Path) -> Subject:
+    """Describe a variant: what ``exported`` takes and has to give, from another file."""
+    model = ModelFile(path=path.name, sha256=sha256_file(path), file_bytes=path.stat().st_size)
+    return replace(exported, artifact=name, path=path, files=(path,), model=model)
+
+
+def first_of_equals(running: Mapping[str, Operators]) -> dict[str, str]:
+    """Map each variant to the first of which onnxruntime makes the same operators."""
+    first: dict[str, str] = {}
+    keys = {name: json.dumps(operators, sort_keys=True) for name, operators in running.items()}
+    for name, key in keys.items():
+        first.setdefault(key, name)
+    return {name: first[key] for name, key in keys.items()}
+
+
+def block_operators(path: Path) -> Operators:
     """Count the operators of the loop's body."""
     model = onnx.load(path)
     loop = next(node for node in model.graph.node if node.op_type == "Loop")
@@ -80,7 +102,7 @@ def block_operators(path: Path) -> dict[str, int]:
     return dict(Counter(f"{n.domain}.{n.op_type}".lstrip(".") for n in body.node).most_common())
 
 
-def optimized_operators(path: Path, work: Path) -> dict[str, int]:
+def optimized_operators(path: Path, work: Path) -> Operators:
     """Count them again in the graph that onnxruntime makes of the file when it loads it."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -89,66 +111,52 @@ def optimized_operators(path: Path, work: Path) -> dict[str, int]:
     return block_operators(work / "optimized.onnx")
 
 
-def _document(
-    written: dict[str, dict[str, int]],
-    running: dict[str, dict[str, int]],
-    found: dict[str, dict[str, Samples]],
-) -> str:
-    device = describe_python()
-    lines = [
-        "# Fusions inside the block",
-        "",
-        "ALBERT-base, float32, rolled; one thread, batch 1. "
-        f"{device.cpu}, {device.cores} cores, {device.system}; onnxruntime "
-        f"{device.runtime_version}, onnxruntime-web {WEB_VERSION} in Node. Every cell but the "
-        "last is this variant divided by the file as exported: the median over turns. Other "
-        "work ran on the machine, so CPU time of the process counts, not wall time. Variants of "
-        "which onnxruntime makes the same operators are measured once, under the first's name.",
-        "",
-        "    python benchmarks/layout/fusions.py",
-        "",
-    ]
-    for runtime, by_name in found.items():
-        base = next(iter(by_name.values()))
-        lengths = list(RUNS[runtime])
-        absolute = ", ".join(
-            f"{base.median_run(length, 'cpu_ms'):.0f} ms at sequence {length}" for length in lengths
+def compare(
+    runtime: str, subjects: Sequence[Subject], measured: Sequence[Measured]
+) -> Iterator[Row]:
+    """Compare each variant with the first, in one runtime."""
+    base = subjects[0].artifact
+    memory = "heap_bytes" if runtime == "node" else "added_bytes"
+    for subject in subjects:
+        pairs = {n: _pair(measured, runtime, n, subject.artifact, base) for n in SEQUENCES}
+        own, other = (
+            tuple(opened for pair in pairs.values() for opened in pair[index].openings)
+            for index in range(2)
         )
-        lines += [
-            f"## {runtime}",
-            "",
-            f"As exported: {absolute}, load {base.median_opened('load_cpu_ms'):.0f} ms (CPU time).",
-            "",
-            "| variant | "
-            + " | ".join(f"run, sequence {n}" for n in lengths)
-            + " | load | memory | worst error |",
-            "|---|" + "--:|" * (len(lengths) + 3),
-        ]
-        for name, samples in by_name.items():
-            runs = " | ".join(f"{samples.ratio(base, n, 'cpu_ms'):.3f}" for n in lengths)
-            lines.append(
-                f"| {name} | {runs} | {samples.load_ratio(base, 'load_cpu_ms'):.2f} "
-                f"| {samples.load_ratio(base, 'memory_bytes'):.2f} | {samples.error:.1e} |"
-            )
-        lines.append("")
-    lines += [
-        "## What onnxruntime makes of each block when it loads it",
-        "",
-        "| variant | nodes as written | nodes that run | fused by onnxruntime | measured as |",
-        "|---|--:|--:|---|---|",
-    ]
-    names = {json.dumps(running[name], sort_keys=True): name for name in reversed(list(running))}
-    for name in written:
-        fused = {
-            op: count - written[name].get(op, 0)
-            for op, count in running[name].items()
-            if op.startswith("com.microsoft") and count > written[name].get(op, 0)
+        longest = [one.openings for one in pairs[max(SEQUENCES)]]
+        checks = [pair[0].record.check for pair in pairs.values()]
+        yield {
+            "runtime": runtime,
+            "variant": subject.artifact,
+            "median_ms": [pair[0].record.median_ms for pair in pairs.values()],
+            "run": [_numbers(ratio(one.record, it.record)) for one, it in pairs.values()],
+            "load": _numbers(opening_ratio(own, other, "load_ms")),
+            "memory": _numbers(opening_ratio(longest[0], longest[1], memory)),
+            "relative_error": max(
+                error for check in checks if (error := check.relative_error) is not None
+            ),
         }
-        text = ", ".join(f"{count} × {op}" for op, count in fused.items()) or "nothing"
-        same = names[json.dumps(running[name], sort_keys=True)]
-        nodes = f"{sum(written[name].values())} | {sum(running[name].values())}"
-        lines.append(f"| {name} | {nodes} | {text} | {same} |")
-    return "\n".join(lines) + "\n"
+
+
+def _pair(
+    measured: Sequence[Measured], runtime: str, sequence: int, name: str, base: str
+) -> tuple[Measured, Measured]:
+    """Return a case and the base of its run: where memory is short, each group has its own."""
+    cases = [
+        one
+        for one in measured
+        if (one.record.case.runtime, one.record.case.sequence) == (runtime, sequence)
+    ]
+    own = next(one for one in cases if one.record.case.artifact == name)
+    return own, next(
+        one
+        for one in cases
+        if one.record.case.artifact == base and one.record.run == own.record.run
+    )
+
+
+def _numbers(found: Ratio) -> list[float]:
+    return [round(value, 4) for value in (found.value, found.low, found.high)]
 
 
 if __name__ == "__main__":

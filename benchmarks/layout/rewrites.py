@@ -1,6 +1,7 @@
 """Fusions inside the body of the rolled ALBERT-base, by hand: what could become a pass.
 
-Each function changes the model in place and relies on the shape of this one graph.
+Each function changes the model in place and relies on the shape of this one graph, exported with
+``--no-fuse``.
 """
 
 from __future__ import annotations
