@@ -218,8 +218,8 @@ class Check(_Part, frozen=True):
     Args:
         status: ``passed``, ``failed`` or ``not run``.
         relative_error: root mean square of the difference in proportion to the
-            reference's, the largest over outputs.
-        max_abs_error: largest absolute difference.
+            reference's, of whole numbers the share that differs; the largest over outputs.
+        max_abs_error: largest absolute difference of real numbers.
         tolerance: limit of ``relative_error``.
     """
 

@@ -87,6 +87,26 @@ def test_an_error_equal_to_the_tolerance_passes_and_a_larger_one_fails() -> None
     assert failed.reasons == ("y has a relative error of 0.25, more than 0.25",)
 
 
+def test_of_whole_numbers_so_large_a_share_may_differ() -> None:
+    cases = (
+        compare("1x3", {"ids": np.array([1, 2, 3])}, {"ids": np.array([1, 2, 9000])}),
+        compare("1x1", {"ids": np.array([4])}, {"ids": np.array([4])}),
+    )
+    assert relative_errors(cases) == {"ids": 0.25}
+    assert judge_relative(cases, 0.25).verdict.status == "passed"
+    found = judge_relative(cases, 0.2)
+    assert found.verdict.reasons == ("ids differs in 1 of 4 elements, 0.25 of them, more than 0.2",)
+    record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
+    assert (record["relative_error"], record["top1_agreement"]) == (0.25, None)
+    assert [case["outputs"][0]["differing"] for case in record["cases"]] == [1, 0]
+
+
+def test_whole_numbers_of_another_shape_or_of_none_are_no_share() -> None:
+    one, none = np.array([1]), np.zeros(0, np.int64)
+    assert relative_errors([compare("1", {"ids": one}, {"ids": none})]) == {"ids": INF}
+    assert relative_errors([compare("1", {"ids": none}, {"ids": none})]) == {"ids": 0.0}
+
+
 def test_nothing_to_compare_is_a_failure() -> None:
     assert judge_relative((), 1.0).verdict.reasons == ("no case was run",)
     assert judge_relative((), 1.0).relative_error == INF

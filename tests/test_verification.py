@@ -107,9 +107,44 @@ def test_the_same_bytes_of_another_type_are_not_bit_equal() -> None:
     assert (output.max_abs, output.bit_equal) == (0.0, False)
 
 
-def test_whole_numbers_and_booleans_compare_too() -> None:
-    assert report(np.array([1, 5]), np.array([1, 2])).max_abs == 3.0
-    assert report(np.array([True, False]), np.array([True, True])).max_abs == 1.0
+@pytest.mark.parametrize(
+    ("reference", "candidate", "differing"),
+    [
+        (np.array([1, 5, 9]), np.array([1, 2, 9000]), 2),
+        (np.array([1, 5]), np.array([1, 5], np.int32), 0),
+        (np.array([True, False]), np.array([True, True]), 1),
+        (np.array([2**60]), np.array([2**60 + 1]), 1),
+        (np.array(7), np.array(8), 1),
+        (np.zeros((2, 0), np.int64), np.zeros((2, 0), np.int64), 0),
+    ],
+)
+def test_whole_numbers_and_truth_values_are_equal_or_not_and_have_no_magnitude(
+    reference: np.ndarray, candidate: np.ndarray, differing: int
+) -> None:
+    output = report(reference, candidate)
+    assert output.differing == differing
+    assert (output.max_abs, output.mean_abs, output.rms, output.max_rel) == (None,) * 4
+    assert (output.cosine, output.top1_agreement, output.largest) == (None,) * 3
+    case = CaseReport("1x1", (output,))
+    found = judge((case,), 1e30)
+    if differing:
+        reason = f"1x1: y differs in {differing} of {reference.size} elements"
+        assert found.verdict.reasons == (reason,)
+    else:
+        assert found.verdict.status == "passed"
+    assert (case.worst, found.to_dict()["worst_abs_error"]) == (0.0, 0.0)
+
+
+def test_real_numbers_have_no_count_of_elements_that_differ() -> None:
+    assert report(array(1.0), array(2.0)).differing is None
+    assert report(np.array([1]), array(1.5)).differing is None
+    assert report(np.array([1]), array(1.5)).max_abs == 0.5
+
+
+def test_whole_numbers_of_another_shape_fail() -> None:
+    case = compare("3x8", {"ids": np.array([1, 2])}, {"ids": np.array([[1, 2]])})
+    assert (case.outputs[0].differing, case.worst) == (None, INF)
+    assert judge((case,), 1.0).verdict.reasons == ("3x8: ids has shape [1, 2], not [2]",)
 
 
 def test_arrays_without_elements_are_equal() -> None:

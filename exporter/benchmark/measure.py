@@ -43,6 +43,11 @@ class Bench:
     available: Callable[[], int | None] = available_bytes
     clock: Callable[[], float] = time.monotonic
     notices: list[str] = field(init=False, default_factory=list)
+    _stopped: bool = field(init=False, default=False)
+
+    def stop(self) -> None:
+        """Begin no further run; the records of the one that has ended still come."""
+        self._stopped = True
 
     def records(self) -> Iterator[Measurement]:
         """Measure; yield the records of each run as soon as it has ended.
@@ -53,6 +58,8 @@ class Bench:
         forecast = Forecast(self.runs, self.options, self.progress, self.clock)
         self._notice_cores()
         for index, run in enumerate(self.runs):
+            if self._stopped:
+                return
             forecast.begin(index)
             yield from self._measure(run, forecast)
             forecast.end()
@@ -70,6 +77,8 @@ class Bench:
             self._notice(f"{run.title}: {arm.case.variant} not run: {reason}")
             yield self._not_run(arm, reason)
         for position, part in enumerate(fitted.runs):
+            if self._stopped:
+                return
             scale, offset = 1 / len(fitted.runs), position / len(fitted.runs)
             protocol = RunProtocol(
                 part,

@@ -72,6 +72,7 @@ def prepare(
             read, a file to resume that holds something else.
     """
     notices: list[str] = []
+    records = read_results(resume, notices.append) if resume is not None and resume.exists() else ()
     artifacts = []
     for folder in dict.fromkeys(folders):
         progress(f"comparing the files of {folder.name} with their hashes")
@@ -106,9 +107,8 @@ def prepare(
         )
     manifests = tuple(artifact.manifest for artifact in artifacts)
     runs = tuple(plan_runs(subjects, options, browsers))
-    if resume is None or not resume.exists():
+    if not records:
         return Prepared(runs, (), manifests, tuple(notices))
-    records = read_results(resume, notices.append)
     rest = remaining_runs(runs, records, options, lambda arm: launcher.device(arm.case))
     if rest.held:
         notices.append(f"{resume} holds {len(rest.held)} of the cases already")

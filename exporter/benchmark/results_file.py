@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import Self
 
 from exporter.errors import BenchmarkError
 from exporter.records import Record, RecordError, parse_record, to_json
@@ -52,8 +54,8 @@ class ResultsWriter:
         notice: told where such a line goes.
 
     Raises:
-        BenchmarkError: the file exists and ``add`` is not set, it cannot be written, or it
-            holds something else.
+        BenchmarkError: the file exists and ``add`` is not set, it cannot be written, it is no
+            regular file, or it holds something else.
     """
 
     def __init__(
@@ -61,13 +63,16 @@ class ResultsWriter:
     ) -> None:
         self.path = path
         self._notice = notice
+        if path.exists() and not path.is_file():  # closing would remove a device
+            raise BenchmarkError(f"{path} is no regular file; records go into one")
         if not add and path.exists() and path.stat().st_size:
             raise BenchmarkError(
                 f"{path} exists; --resume continues it, --append adds to it, "
                 "or choose another file with --out"
             )
         try:
-            self._stream: BinaryIO = path.open("ab+")
+            # Without a buffer, which would try again on closing what could not be written.
+            self._stream = FileIO(path, "ab+")
         except OSError as error:
             raise BenchmarkError(f"cannot write {path}: {error.strerror}") from error
         self._stream.seek(0)
@@ -79,12 +84,27 @@ class ResultsWriter:
         self._mended = False
 
     def write(self, record: Record) -> None:
-        """Append one record; it is on disk when this returns."""
-        if not self._mended:
-            self._mend_end()
-        self._stream.write(to_json(record).encode() + b"\n")
-        self._stream.flush()
-        os.fsync(self._stream.fileno())
+        """Append one record; it is on disk when this returns.
+
+        Raises:
+            BenchmarkError: there is no room, say; the file then ends with the record before.
+        """
+        rest = memoryview(to_json(record).encode() + b"\n")
+        whole = self._stream.seek(0, os.SEEK_END)
+        try:
+            if not self._mended:
+                whole = self._mend_end()
+            while rest:
+                rest = rest[self._stream.write(rest) :]
+            os.fsync(self._stream.fileno())
+        except OSError as error:
+            self._mended = False
+            with suppress(OSError):
+                self._stream.truncate(whole)
+            raise BenchmarkError(
+                f"cannot write a record to {self.path}: {error.strerror}; those before it are "
+                "whole; make room and run the command again"
+            ) from error
 
     def close(self) -> None:
         """Close the file; one that nothing was written to is removed."""
@@ -103,18 +123,19 @@ class ResultsWriter:
     ) -> None:
         self.close()
 
-    def _mend_end(self) -> None:
-        """Make the file end with a whole line."""
+    def _mend_end(self) -> int:
+        """Make the file end with a whole line; return where."""
         self._mended = True
         self._stream.seek(0)
         content = self._stream.read()
         if not content or content.endswith(b"\n"):
-            return
+            return len(content)
         start = content.rfind(b"\n") + 1
         try:
             parse_record(content[start:])
         except RecordError:
             self._stream.truncate(start)
             self._notice(f"{self.path}: its last line was cut off and is gone now")
-        else:
-            self._stream.write(b"\n")
+            return start
+        self._stream.write(b"\n")
+        return len(content) + 1

@@ -16,6 +16,7 @@ import click
 from exporter.cli.console import FiniteFloat, clear_errors, progress_steps
 from exporter.cli.lists import CommaList
 from exporter.cli.output_files import check_report_target, write_whole
+from exporter.errors import BenchmarkError
 
 if TYPE_CHECKING:
     from exporter.benchmark import Bench
@@ -197,7 +198,7 @@ def bench(
         records = list(prepared.held)
         with bench_progress() as progress:
             measuring = Bench(prepared.runs, launcher, options, progress)
-            interrupted = _collect(measuring, records, out, add=resume or append)
+            ended = _collect(measuring, records, out, add=resume or append)
     notices = [*prepared.notices, *measuring.notices]
     summaries = summarize(records)
     if as_json:
@@ -215,25 +216,37 @@ def bench(
         page = render_html(records, command=command, manifests=prepared.manifests)
         write_whole(report, page)
         click.echo(f"report: {report}", err=as_json)
-    if interrupted:
+    if isinstance(ended, KeyboardInterrupt):
         ctx.exit(130)
+    if ended is not None:
+        raise click.ClickException(f"{ended} with --resume") from ended
     _judge(records)
 
 
-def _collect(measuring: Bench, records: list[Measurement], out: Path | None, *, add: bool) -> bool:
-    """Measure into ``records`` and the file; return whether Ctrl-C ended it."""
+def _collect(
+    measuring: Bench, records: list[Measurement], out: Path | None, *, add: bool
+) -> KeyboardInterrupt | BenchmarkError | None:
+    """Measure into ``records`` and the file; return what ended it early.
+
+    That is Ctrl-C, or a file that takes no more: what was measured is shown all the same.
+    """
     from exporter.benchmark import ResultsWriter
 
     opened = ResultsWriter(out, add=add, notice=measuring.notices.append) if out else nullcontext()
+    failure = None
     with _stop_as_interruption(), opened as writer:
         try:
             for record in measuring.records():
-                if writer is not None:
-                    writer.write(record)
                 records.append(record)
-        except KeyboardInterrupt:
-            return True
-    return False
+                try:
+                    if writer is not None and failure is None:
+                        writer.write(record)
+                except BenchmarkError as error:
+                    failure = error
+                    measuring.stop()  # the others of its run are still to come
+        except KeyboardInterrupt as stop:
+            return stop
+    return failure
 
 
 @contextmanager

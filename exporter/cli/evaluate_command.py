@@ -86,13 +86,13 @@ def evaluate(
             command = _command_line(loaded.folder.resolve().name, data.name)
             chosen = EvaluationOptions(variants=variants or (), command=command, **options)
             report = evaluate_artifact(loaded, data, chosen, progress)
-        if writer is not None:
+        if as_json:
+            click.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
+        else:
+            _print_report(report, options["batch"])
+        if writer is not None:  # last: what cannot be written was shown
             for model in report.models:
                 writer.write(model.record)
-    if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=2, ensure_ascii=False))
-    else:
-        _print_report(report, options["batch"])
 
 
 def _command_line(artifact: str, data: str) -> str:

@@ -23,7 +23,7 @@ class _Tolerance(click.ParamType[tuple[str, float]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, float]:
         """Split and read the number."""
-        name, equals, number = str(value).partition("=")
+        name, equals, number = (part.strip() for part in str(value).partition("="))
         if not (equals and name):
             self.fail(f"{value!r} is not NAME=NUMBER, such as int4=0.2.", param, ctx)
         return name, FiniteFloat(min=0, min_open=True).convert(number, param, ctx)

@@ -35,6 +35,9 @@ def print_summary(record: Mapping[str, Any]) -> None:
     for model in record["models"]:
         for notice in model["notices"]:
             console.print(Text(f"WARNING {notice}", style="bold red"))
+    for model in (record["float_graph"], *record["models"]):
+        for reason in model["verification"].get("reasons", ())[:1] if model else ():
+            console.print(Text(f"FAILED {model['variant']}: {reason}", style="bold red"))
     failed = ", marked as failed" if record["verdict"] == "failed" else ""
     console.print(f"artifact: {record['artifact']}{failed}", markup=False)
 
@@ -53,7 +56,8 @@ def _print_graph(console: Console, record: Mapping[str, Any]) -> None:
     where = graph["path"] if record["float_graph"] is None else "in float32; not in the artifact"
     table.add_row("file", megabytes(record["file_bytes"]), where)
     if (layout := record["layout"]) is not None:
-        loops = ", ".join(f"{loop['iterations']} × {loop['nodes']}" for loop in layout["loops"])
+        each = ((loop["iterations"], loop["nodes"]) for loop in layout["loops"])
+        loops = ", ".join(f"{'?' if times is None else times} × {nodes}" for times, nodes in each)
         nodes = f"{graph['nodes']} nodes"
         detail = f"{nodes}, loops of passes × nodes: {loops}" if loops else nodes
         table.add_row("layout", layout["chosen"], detail)

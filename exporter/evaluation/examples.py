@@ -60,8 +60,9 @@ def read_examples(
        ``.tsv`` have a header. Any other file is the former if it starts with ``{``.
     2. The delimiter of a CSV file is the first of comma, semicolon and tab that splits its
        header into names among which both columns are. Quotes are doubled within quotes.
-    3. Text is UTF-8, with a byte order mark or without. A label is text, a whole number
-       (``1``, ``1.0``) or a truth value, which counts as 0 or 1.
+    3. Text is UTF-8, with a byte order mark or without. A label is text, or a whole number
+       (``1``, ``1.0``). A truth value is the name ``true`` or ``false``, as CSV would write it,
+       and no number.
 
     Args:
         path: the file.
@@ -190,6 +191,8 @@ def _example(row: Mapping[str, Any], columns: tuple[str, ...], line: int, name: 
 def _label(value: Any) -> str | None:
     if isinstance(value, str):
         return value.strip()
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, int) or (isinstance(value, float) and value.is_integer()):
         return str(int(value))
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,7 +94,11 @@ def finish(
             models=chosen,
             reference=REFERENCE_NAME if cases else None,
             early_exit=_early_exit(prepared, options),
-            notices=[*prepared.notices, *_padding_notices(exact)],
+            notices=[
+                *prepared.notices,
+                *_padding_notices(exact),
+                *_growth_notices(prepared, models, asked),
+            ],
         )
         progress("committing the artifact")
         return staged.commit(manifest)
@@ -218,6 +222,29 @@ def _padding_notices(verification: Verification) -> list[str]:
         "rows of nothing but padding give another result than in the source; they were left "
         "out of the comparison: do not feed any, or ignore what they give"
     ]
+
+
+def _growth_notices(
+    prepared: Prepared, models: Mapping[str, ModelRecord], asked: Sequence[str]
+) -> list[str]:
+    """Say which files came out larger than what they were made from.
+
+    A checkpoint holds no graph, so that its size says nothing about the file's.
+    """
+    graph, given = models["fp32"], prepared.source.get("file_bytes")
+    notices = []
+    if "fp32" in asked and given is not None and graph.file_bytes > given:
+        notices.append(
+            f"{graph.path} is larger than the input file, {graph.file_bytes:,} bytes against "
+            f"{given:,}: there was next to nothing to save"
+        )
+    notices += [
+        f"{model.variant} is larger than float32, {model.file_bytes:,} bytes against "
+        f"{graph.file_bytes:,}: so small a model gains nothing by it; use fp32"
+        for model in models.values()
+        if model.file_bytes > graph.file_bytes
+    ]
+    return notices
 
 
 def _add_assets(staged: StagedArtifact, prepared: Prepared) -> None:

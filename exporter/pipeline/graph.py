@@ -14,6 +14,7 @@ from exporter.checkpoint.graph_file import load_graph
 from exporter.errors import CaptureError, CheckpointError, ExportError
 from exporter.inputs import Feeds, ModelInputs, verification_cases
 from exporter.memory import return_freed_memory
+from exporter.onnx_files import external_files
 from exporter.passes.recipes import SharingContract, capture_recipe, run_recipe
 from exporter.pipeline.finish import finish
 from exporter.pipeline.layout import LaidOut, lay_out
@@ -66,6 +67,7 @@ def export_graph(
             "one alone; export the model from its checkpoint"
         )
     before = stored_bytes(loaded.model)
+    given = sum(file.stat().st_size for file in {loaded.path, *external_files(loaded.model)})
     graph = LaidOut(loaded.model, loaded.model, loaded.model, (), None)
     if options.dedupe:
         progress("sharing weights and rolling layers")
@@ -94,6 +96,7 @@ def export_graph(
             "kind": "onnx",
             "sha256": loaded.sha256,
             "stored_bytes": before,
+            "file_bytes": given,
         },
         scheme="unknown",
         unique_bytes=count_graph(graph.model).unique_bytes,

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import onnx_ir as ir
 
+from exporter.inspection.structure import find_loops
+from exporter.inspection.tensors import graph_labels
 from exporter.passes.exit_early import ExitEarlyPass
 from exporter.passes.make_depth_elastic import MakeDepthElasticPass
 from exporter.passes.recipes import (
@@ -53,7 +55,8 @@ class LayoutReport:
         asked: what the person asked for.
         chosen: ``rolled`` or ``unrolled``.
         why: the reason, for people.
-        loops: per loop: iterations, nodes of the body, bytes stacked per iteration.
+        loops: per loop: iterations, nodes of the body, bytes stacked per iteration. Those that
+            came with the source stand last; iterations are ``None`` where they are computed.
         unrolled_runs: runs of alike blocks that stay written out, with the reason.
     """
 
@@ -119,6 +122,7 @@ def lay_out(
     records = list(run_recipe(model, share_recipe(), contract))
     if fuse:
         records += run_recipe(model, fuse_recipe(keep), contract)
+    given = _loops(model)
     records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
     if depths is not None:
         # A layer of two equal halves, say, would show twice as many blocks.
@@ -130,7 +134,8 @@ def lay_out(
     if asked == "unrolled":
         rolled = model.clone()
         run_recipe(rolled, finish_recipe())
-        records += run_recipe(model, (_one(UnrollLoopsPass(), "asked for"),), contract)
+        unroll = UnrollLoopsPass()
+        records += run_recipe(model, (_one(unroll, "asked for"),), contract)
     elif early_exit is not None:
         rolled = model.clone()
         run_recipe(rolled, finish_recipe())
@@ -138,7 +143,11 @@ def lay_out(
     elif elastic:
         records += run_recipe(model, (_one(MakeDepthElasticPass(), "asked for"),), contract)
     records += run_recipe(model, finish_recipe(), contract)
-    return LaidOut(model, unrolled, rolled, tuple(records), _report(asked, roll, depths))
+    if asked == "unrolled":
+        report = _report_unrolled(roll, unroll, _loops(model))
+    else:
+        report = _report(asked, roll, depths, given)
+    return LaidOut(model, unrolled, rolled, tuple(records), report)
 
 
 def _one(transformation: ir.passes.PassBase, why: str) -> Stage:
@@ -146,8 +155,35 @@ def _one(transformation: ir.passes.PassBase, why: str) -> Stage:
     return Stage((Step(transformation, why), clean))
 
 
+def _loops(model: ir.Model) -> tuple[dict[str, Any], ...]:
+    """Describe the loops that ``model`` has."""
+    return tuple(
+        {
+            "loop": loop.name,
+            "iterations": loop.iterations,
+            "nodes": loop.nodes,
+            "stacked_bytes_per_iteration": loop.stacked_bytes // max(loop.iterations or 1, 1),
+        }
+        for loop in find_loops(model, graph_labels(model))
+        if loop.graph == "main"
+    )
+
+
+def _report_unrolled(
+    roll: RollRepeatedBlocksPass, unroll: UnrollLoopsPass, left: tuple[dict[str, Any], ...]
+) -> LayoutReport:
+    skipped = _skipped(roll)
+    if not left:
+        return LayoutReport("unrolled", "unrolled", "asked for", (), skipped)
+    why = f"a loop of the source cannot be written out: {unroll.skipped[0].reason}"
+    return LayoutReport("unrolled", "rolled", why, left, skipped)
+
+
 def _report(
-    asked: LayoutChoice, roll: RollRepeatedBlocksPass, depths: Sequence[int] | None
+    asked: LayoutChoice,
+    roll: RollRepeatedBlocksPass,
+    depths: Sequence[int] | None,
+    given: tuple[dict[str, Any], ...],
 ) -> LayoutReport:
     rolled = roll.rolled
     loops = tuple(
@@ -159,14 +195,19 @@ def _report(
         }
         for index, run in enumerate(rolled)
     )
-    skipped = tuple({"first_value": skip.value, "reason": skip.reason} for skip in roll.skipped)
-    if asked == "unrolled":
-        return LayoutReport(asked, "unrolled", "asked for", (), skipped)
+    skipped = _skipped(roll)
     if loops:
         why = "asked for" if asked == "rolled" else _WHY_ROLLED
-        return LayoutReport(asked, "rolled", why, loops, skipped)
+        return LayoutReport(asked, "rolled", why, (*loops, *given), skipped)
     why = skipped[0]["reason"] if skipped else "no run of equal layers was found"
+    if given:
+        why = f"the source came with loops; beyond them, {why}"
+        return LayoutReport(asked, "rolled", why, given, skipped)
     return LayoutReport(asked, "unrolled", why, (), skipped)
+
+
+def _skipped(roll: RollRepeatedBlocksPass) -> tuple[dict[str, Any], ...]:
+    return tuple({"first_value": skip.value, "reason": skip.reason} for skip in roll.skipped)
 
 
 _WHY_ROLLED = (

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
 __all__ = ["CaseReport", "OutputReport", "compare", "json_number"]
+
+_WHOLE = "biu"
+"""Kinds of numpy types: truth values and whole numbers."""
 
 
 @dataclass(frozen=True)
@@ -18,13 +22,17 @@ class OutputReport:
     Args:
         output: name of the output.
         shape: shape of the reference; ``candidate_shape`` is the other's. Where they
-            differ every metric is ``None``.
+            differ there is no metric of the difference.
+        differing: elements that differ, where both sides hold whole numbers or truth values.
+            Such are labels, ids or counts, for which near is no better than far: they have no
+            metric of real numbers, and real numbers do not have this one.
         max_abs: largest absolute difference; infinite where one side is finite and the
             other is not, or both are infinite with opposite signs.
         mean_abs: mean absolute difference.
         rms: root mean square of the difference; ``None`` where it is not finite.
         rms_reference: root mean square of the reference's finite values.
-        largest: largest finite absolute value of the reference.
+        largest: largest finite absolute value of the reference; ``None`` for whole numbers, as
+            ``rms_reference``.
         max_rel: largest of ``|a-b| / max(|a|, 1e-6)``.
         cosine: cosine of the two flattened arrays, 1.0 when both are zero.
         top1_agreement: share of positions along the last axis whose argmax is equal; ``None``
@@ -37,17 +45,28 @@ class OutputReport:
     output: str
     shape: tuple[int, ...]
     candidate_shape: tuple[int, ...]
-    max_abs: float | None
-    mean_abs: float | None
-    rms: float | None
-    rms_reference: float
-    largest: float
-    max_rel: float | None
-    cosine: float | None
-    top1_agreement: float | None
-    nonfinite_reference: int
-    nonfinite_candidate: int
     bit_equal: bool
+    differing: int | None = None
+    max_abs: float | None = None
+    mean_abs: float | None = None
+    rms: float | None = None
+    rms_reference: float | None = None
+    largest: float | None = None
+    max_rel: float | None = None
+    cosine: float | None = None
+    top1_agreement: float | None = None
+    nonfinite_reference: int = 0
+    nonfinite_candidate: int = 0
+
+    @property
+    def size(self) -> int:
+        """Elements of the reference."""
+        return math.prod(self.shape)
+
+    @property
+    def comparable(self) -> bool:
+        """Whether both sides have one shape."""
+        return self.shape == self.candidate_shape
 
 
 @dataclass(frozen=True)
@@ -70,11 +89,12 @@ class CaseReport:
 
     @property
     def worst(self) -> float:
-        """Largest absolute difference; infinite where outputs cannot be compared."""
+        """Largest absolute difference of real numbers; infinite where outputs cannot be
+        compared."""
         if self.missing or self.extra:
-            return float("inf")
-        values = (float("inf") if o.max_abs is None else o.max_abs for o in self.outputs)
-        return max(values, default=float("inf"))
+            return math.inf
+        values = ((o.max_abs or 0.0) if o.comparable else math.inf for o in self.outputs)
+        return max(values, default=math.inf)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; what is not finite is ``null``."""
@@ -126,15 +146,24 @@ def _without(value: np.ndarray, rows: tuple[int, ...]) -> np.ndarray:
 
 
 def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> OutputReport:
-    a = np.asarray(reference, dtype=np.float64)
-    b = np.asarray(candidate, dtype=np.float64)
-    comparable = a.shape == b.shape
-    difference = _difference(a, b) if comparable else None
-    scale = np.maximum(np.abs(np.nan_to_num(a, posinf=1.0, neginf=1.0)), 1e-6)
-    return OutputReport(
+    comparable = reference.shape == candidate.shape
+    report = OutputReport(
         output=name,
         shape=reference.shape,
         candidate_shape=candidate.shape,
+        bit_equal=reference.dtype == candidate.dtype
+        and comparable
+        and reference.tobytes() == candidate.tobytes(),
+    )
+    if reference.dtype.kind in _WHOLE and candidate.dtype.kind in _WHOLE:
+        differing = int(np.count_nonzero(reference != candidate)) if comparable else None
+        return replace(report, differing=differing)
+    a = np.asarray(reference, dtype=np.float64)
+    b = np.asarray(candidate, dtype=np.float64)
+    difference = _difference(a, b) if comparable else None
+    scale = np.maximum(np.abs(np.nan_to_num(a, posinf=1.0, neginf=1.0)), 1e-6)
+    return replace(
+        report,
         max_abs=None if difference is None else float(difference.max(initial=0.0)),
         mean_abs=None if difference is None else float(difference.sum() / max(a.size, 1)),
         rms=None if difference is None else json_number(_rms(difference)),
@@ -145,9 +174,6 @@ def _compare_output(name: str, reference: np.ndarray, candidate: np.ndarray) -> 
         top1_agreement=_top1_agreement(a, b) if comparable else None,
         nonfinite_reference=int((~np.isfinite(a)).sum()),
         nonfinite_candidate=int((~np.isfinite(b)).sum()),
-        bit_equal=reference.dtype == candidate.dtype
-        and comparable
-        and reference.tobytes() == candidate.tobytes(),
     )
 
 

@@ -42,7 +42,7 @@ class Verification:
 
     @property
     def worst(self) -> float:
-        """Largest absolute difference over all cases."""
+        """Largest absolute difference of real numbers over all cases."""
         return max((case.worst for case in self.cases), default=float("inf"))
 
     @property
@@ -72,7 +72,7 @@ class Verification:
     def _mean(self, metric: Callable[[OutputReport], float | None]) -> float | None:
         """Mean over all outputs of all cases, each weighted by its number of elements."""
         outputs = [output for case in self.cases for output in case.outputs]
-        pairs = [(metric(output), math.prod(output.shape)) for output in outputs]
+        pairs = [(metric(output), output.size) for output in outputs]
         known = [(value, size) for value, size in pairs if value is not None and size]
         total = sum(size for _, size in known)
         mean = sum(value * size for value, size in known) / total if total else None
@@ -82,7 +82,8 @@ class Verification:
 def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
     """Decide: every output of every case present, of equal shape, and within ``atol``.
 
-    No case at all is a failure: nothing was shown.
+    Whole numbers and truth values are equal or not: ``atol`` lets none of them differ. No case
+    at all is a failure: nothing was shown.
 
     Raises:
         ValueError: ``atol`` is negative or not finite, so that nothing or everything passes.
@@ -91,17 +92,30 @@ def judge(cases: tuple[CaseReport, ...], atol: float) -> Verification:
         raise ValueError(f"atol must be a finite number of at least 0, not {atol}")
     reasons = _incomparable(cases)
     reasons += [
-        f"{case.case}: {output.output} (up to {output.largest:.3g}) differs by "
-        f"{output.max_abs:.3g}, more than {atol:.3g}"
+        f"{case.case}: {reason}"
         for case in cases
         for output in case.outputs
-        if output.max_abs is not None and not output.max_abs <= atol
+        if (reason := _beyond(output, atol)) is not None
     ]
     return Verification(cases, _verdict(reasons), atol=atol)
 
 
+def _beyond(output: OutputReport, atol: float) -> str | None:
+    """Say how an output differs too much, if it does."""
+    if output.differing:
+        return _mismatch(output.output, output.differing, output.size)
+    if output.max_abs is None or output.max_abs <= atol:
+        return None
+    return (
+        f"{output.output} (up to {output.largest:.3g}) differs by {output.max_abs:.3g}, "
+        f"more than {atol:.3g}"
+    )
+
+
 def judge_relative(cases: tuple[CaseReport, ...], tolerance: float) -> Verification:
     """Decide: as :func:`judge`, with the :func:`relative_errors` within ``tolerance``.
+
+    Of whole numbers and truth values, so large a share may differ.
 
     Raises:
         ValueError: ``tolerance`` is negative or not finite.
@@ -109,11 +123,15 @@ def judge_relative(cases: tuple[CaseReport, ...], tolerance: float) -> Verificat
     if not (np.isfinite(tolerance) and tolerance >= 0):
         raise ValueError(f"tolerance must be a finite number of at least 0, not {tolerance}")
     reasons = _incomparable(cases)
-    reasons += [
-        f"{name} has a relative error of {error:.3g}, more than {tolerance:.3g}"
-        for name, error in relative_errors(cases).items()
-        if not error <= tolerance
-    ]
+    outputs = _by_name(cases)
+    for name, error in relative_errors(cases).items():
+        if error <= tolerance:
+            continue
+        if (differing := _differing(outputs[name])) is not None:
+            what = f"{_mismatch(name, *differing)}, {error:.3g} of them"
+        else:
+            what = f"{name} has a relative error of {error:.3g}"
+        reasons.append(f"{what}, more than {tolerance:.3g}")
     return Verification(cases, _verdict(reasons), tolerance=tolerance)
 
 
@@ -129,7 +147,7 @@ def _incomparable(cases: tuple[CaseReport, ...]) -> list[str]:
             f"{case.case}: {output.output} has shape {list(output.candidate_shape)}, "
             f"not {list(output.shape)}"
             for output in case.outputs
-            if output.max_abs is None
+            if not output.comparable
         ]
     return reasons
 
@@ -144,22 +162,39 @@ def relative_errors(cases: Sequence[CaseReport]) -> dict[str, float]:
     ``sqrt(sum((a - b)²) / sum(a²))`` over all elements of all cases: a short or quiet case
     does not decide alone. What is not finite in the reference adds nothing where the other
     side has the same. Infinite where a difference is not finite or shapes differ, 0 where both
-    are zero throughout.
+    are zero throughout. Of whole numbers and truth values, the share of elements that differ.
     """
-    sums: dict[str, tuple[float, float]] = {}
-    for case in cases:
-        for output in case.outputs:
-            difference, reference = sums.get(output.output, (0.0, 0.0))
-            size = math.prod(output.shape)
-            finite = size - output.nonfinite_reference
-            sums[output.output] = (
-                difference + (math.inf if output.rms is None else size * output.rms**2),
-                reference + finite * output.rms_reference**2,
-            )
-    return {name: _ratio(difference, reference) for name, (difference, reference) in sums.items()}
+    return {name: _relative_error(outputs) for name, outputs in _by_name(cases).items()}
 
 
-def _ratio(difference: float, reference: float) -> float:
+def _relative_error(outputs: Sequence[OutputReport]) -> float:
+    if (whole := _differing(outputs)) is not None:
+        differing, size = whole
+        return differing / size if size else 0.0
+    difference = reference = 0.0
+    for output in outputs:
+        if output.rms is None or output.rms_reference is None:
+            return math.inf
+        difference += output.size * output.rms**2
+        reference += (output.size - output.nonfinite_reference) * output.rms_reference**2
     if not difference:
         return 0.0
     return math.sqrt(difference / reference) if reference else math.inf
+
+
+def _by_name(cases: Sequence[CaseReport]) -> dict[str, list[OutputReport]]:
+    found: dict[str, list[OutputReport]] = {}
+    for case in cases:
+        for output in case.outputs:
+            found.setdefault(output.output, []).append(output)
+    return found
+
+
+def _differing(outputs: Sequence[OutputReport]) -> tuple[int, int] | None:
+    """How many elements differ, and of how many, where all are whole numbers of one shape."""
+    counts = [output.differing for output in outputs if output.differing is not None]
+    return (sum(counts), sum(o.size for o in outputs)) if len(counts) == len(outputs) else None
+
+
+def _mismatch(name: str, differing: int, size: int) -> str:
+    return f"{name} differs in {differing:,} of {size:,} elements"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import resource
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from pathlib import Path
@@ -27,6 +29,7 @@ __all__ = [
     "Script",
     "arm",
     "crash",
+    "full_disk",
     "measurement",
     "protocol",
     "run_of",
@@ -43,6 +46,17 @@ DEVICE = Device(
     runtime="onnxruntime",
     runtime_version="1.30",
 )
+
+
+@contextmanager
+def full_disk(bytes_left: int) -> Iterator[None]:
+    """Let no file grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (bytes_left, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 class Clock:

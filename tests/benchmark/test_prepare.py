@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def prepared(
     options: BenchmarkOptions | None = None,
     transfer: bool | None = None,
     resume: Path | None = None,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> Prepared:
     return prepare(
         folders,
@@ -32,6 +34,7 @@ def prepared(
         cache=folders[0].parent / "cache",
         transfer=transfer,
         resume=resume,
+        progress=progress,
     )
 
 
@@ -92,6 +95,17 @@ def test_browsers_are_those_asked_for_else_those_installed(
     options = BenchmarkOptions(runtimes=("browser",), browsers=asked)
     found = prepared(made.folder, launcher=FakeLauncher(installed=installed), options=options)
     assert [run.arms[0].case.browser for run in found.runs] == expected
+
+
+def test_a_file_to_resume_that_holds_no_records_is_refused_before_any_work(
+    made: Artifact, tmp_path: Path
+) -> None:
+    out, steps = tmp_path / "results.jsonl", list[str]()
+    out.write_text('{"id": 1}\n')
+    with pytest.raises(BenchmarkError, match=r"results\.jsonl, line 1: no valid record"):
+        prepared(made.folder, resume=out, progress=steps.append)
+    assert steps == []
+    assert not (made.folder.parent / "cache").exists()
 
 
 def test_what_a_results_file_holds_is_left_out(made: Artifact, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from exporter.benchmark import ResultsWriter, read_results
 from exporter.errors import BenchmarkError
 from exporter.records import to_json
-from tests.benchmark.fakes import measurement
+from tests.benchmark.fakes import full_disk, measurement
 
 FIRST, SECOND = measurement("fp32"), measurement("baseline")
 
@@ -94,5 +94,53 @@ def test_a_file_that_nothing_was_written_to_is_not_left(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(BenchmarkError, match="Is a directory"):
-        ResultsWriter(tmp_path, add=True)
+    (tmp_path / "file").touch()
+    with pytest.raises(BenchmarkError, match=r"cannot write .*: Not a directory"):
+        ResultsWriter(tmp_path / "file" / "results.jsonl")
+
+
+def test_what_is_no_regular_file_is_refused_and_stays(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, tmp_path):
+        with pytest.raises(BenchmarkError, match="is no regular file; records go into one"):
+            ResultsWriter(path, add=True)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("ends", ["\n", "", '\n{"kind": "measu'])
+def test_where_there_is_no_room_the_file_keeps_the_whole_records_before(
+    tmp_path: Path, ends: str
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(to_json(FIRST) + ends)
+    with ResultsWriter(path, add=True) as writer:
+        with full_disk(len(to_json(FIRST)) + 100), pytest.raises(BenchmarkError) as caught:
+            writer.write(SECOND)
+        assert str(caught.value) == (
+            f"cannot write a record to {path}: File too large; those before it are whole; "
+            "make room and run the command again"
+        )
+        assert path.read_text() == to_json(FIRST) + "\n"
+        writer.write(SECOND)  # there is room again
+    assert read_results(path) == (FIRST, SECOND)
+
+
+def test_where_there_is_no_room_for_a_line_end_it_comes_with_the_next_record(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "results.jsonl"
+    path.write_text(to_json(FIRST))
+    with ResultsWriter(path, add=True) as writer:
+        with full_disk(len(to_json(FIRST))), pytest.raises(BenchmarkError):
+            writer.write(SECOND)
+        assert path.read_text() == to_json(FIRST)
+        writer.write(SECOND)
+    assert read_results(path) == (FIRST, SECOND)
+
+
+def test_a_first_record_without_room_leaves_no_file(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    with ResultsWriter(path) as writer, full_disk(20), pytest.raises(BenchmarkError):
+        writer.write(FIRST)
+    assert not path.exists()

@@ -18,7 +18,7 @@ from exporter.cli.bench_command import bench
 from exporter.cli.main import main
 from exporter.records import Case, Check, Measurement, Memory, parse_record
 from tests.benchmark.artifacts import make_artifact
-from tests.benchmark.fakes import FakeLauncher, FakeWorker, Script, crash
+from tests.benchmark.fakes import FakeLauncher, FakeWorker, Script, crash, full_disk
 
 SHORT = ("--sessions", "2", "--min-runs", "4", "--min-seconds", "0", "--seq", "8")
 
@@ -159,6 +159,29 @@ def test_ctrl_c_keeps_what_was_measured_and_resume_goes_on(
     assert result.exit_code == 0, result.output
     assert launcher.log == []
     assert len(measurements(out)) == 6
+
+
+def test_a_disk_that_is_full_ends_it_with_all_that_was_measured_shown(
+    made: Artifact, launcher: FakeLauncher, tmp_path: Path
+) -> None:
+    out = tmp_path / "results.jsonl"
+    arguments = (made.folder, "--out", out, "--threads", "1,2", "--no-transfer")
+    assert run(*arguments).exit_code == 0
+    whole = out.read_bytes().splitlines(keepends=True)
+    out.unlink()
+    launcher.log = []
+    with full_disk(len(whole[0]) + 100):
+        result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1] == (
+        f"Error: cannot write a record to {out}: File too large; those before it are whole; "
+        "make room and run the command again with --resume"
+    )
+    assert {"fp32", "int8", "baseline", "baseline-int8"} <= rows(result.stdout).keys()
+    assert len(measurements(out)) == 1
+    assert len([what for what, _ in launcher.log if what == "open"]) == 2 * 4  # one run, not two
+    assert run(*arguments, "--resume").exit_code == 0
+    assert len({record.case for record in measurements(out)}) == 8
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

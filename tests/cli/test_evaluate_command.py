@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 from exporter.artifact import Artifact
 from exporter.cli.evaluate_command import evaluate
 from exporter.records import Evaluation, parse_record
+from tests.benchmark.fakes import full_disk
 from tests.evaluation.helpers import make_artifact, word_counter
 
 DATA = "text;class\nfilm good;Positive\nbad;negative\nfilm good;1\nfilm;0\ngood;1\n"
@@ -97,6 +98,18 @@ def test_records_are_added_to_the_results_file(made: Artifact, data: Path, tmp_p
         ("int4-dequantize", 3),
         ("fp32", 5),
     ]
+
+
+def test_records_that_cannot_be_written_are_shown_all_the_same(
+    made: Artifact, data: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "results.jsonl"
+    asked = (made.folder, "--data", data, "--label-column", "class")
+    with full_disk(100):
+        result = run(*asked, "--out", out)
+    assert (result.exit_code, result.stdout) == (1, run(*asked).stdout)
+    assert f"Error: cannot write a record to {out}: File too large" in result.stderr
+    assert not out.exists()
 
 
 def test_a_record_holds_the_command_without_folders_of_this_machine(

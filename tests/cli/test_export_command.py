@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -96,6 +97,7 @@ def test_a_kept_failure_is_marked_and_still_exits_with_1(
     result = run(checkpoint, "--atol", "1e-12", "--keep-failed", "--force")
     assert result.exit_code == 1
     assert "failed: against PyTorch" in result.stdout
+    assert re.search(r"^FAILED fp32: .* differs by .*, more than 1e-12$", result.stdout, re.M)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "inf", "nan", "much"])

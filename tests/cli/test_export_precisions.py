@@ -111,6 +111,7 @@ def test_an_unknown_name_is_one_line_before_anything_is_read(tmp_path: Path) -> 
     [
         ("int8", "'int8' is not NAME=NUMBER, such as int4=0.2."),
         ("=0.2", "'=0.2' is not NAME=NUMBER"),
+        (" = 0.2", "' = 0.2' is not NAME=NUMBER"),
         ("int8=", "is not a valid float"),
         ("int8=much", "is not a valid float"),
         ("int8=0", "0.0 is not in the range x>0"),
@@ -138,8 +139,9 @@ def test_a_tolerance_of_what_is_not_exported_is_refused(
     assert error(result).startswith(f"Error: {message}")
 
 
-def test_a_tolerance_given_is_the_limit_shown(source: Path) -> None:
-    arguments = (source, "--precision", "int8,int4", "--tolerance", "int8=0.25")
+@pytest.mark.parametrize("given", ["int8=0.25", " int8 = 0.25 "])
+def test_a_tolerance_given_is_the_limit_shown(source: Path, given: str) -> None:
+    arguments = (source, "--precision", "int8,int4", "--tolerance", given)
     shown = rows(run(*arguments, "-o", source.parent / "out"))
     assert " 25 % " in shown["int8"]
     assert " 50 % " in shown["int4"]

@@ -39,7 +39,7 @@ def test_line_separators_within_a_json_string_do_not_end_a_line(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("written", "label"),
-    [("true", "1"), ("false", "0"), ("2", "2"), ("1.0", "1"), ('" neg "', "neg")],
+    [("true", "true"), ("false", "false"), ("2", "2"), ("1.0", "1"), ('" neg "', "neg")],
 )
 def test_labels_are_names_numbers_or_truth_values(tmp_path: Path, written: str, label: str) -> None:
     assert read(tmp_path, "d.jsonl", f'{{"text": "t", "label": {written}}}')[0].label == label

@@ -26,6 +26,7 @@ def labelled(*labels: str) -> Examples:
         (("LABEL_1", "label_0"), ("LABEL_0", "LABEL_1"), 2, [1, 0]),
         (("3", "1"), ("1", "2", "3"), 3, [2, 0]),  # names that are numbers are names
         (("a", "A"), ("a", "A"), 2, [0, 1]),  # the exact name comes first
+        (("true", "false"), ("True", "False"), 2, [0, 1]),  # whatever the order
     ],
 )
 def test_labels_are_names_or_indices(
@@ -47,6 +48,9 @@ def test_counts_and_majority_follow_from_the_labels() -> None:
 def test_names_that_the_model_lacks_are_taken_in_alphabetical_order_and_said_so(
     names: Sequence[str] | None,
 ) -> None:
+    truth = resolve_labels(labelled("true", "false"), names, 2)
+    assert truth.notice is not None
+    assert truth.notice.endswith("taken in alphabetical order: 0 = false, 1 = true")
     truth = resolve_labels(labelled("pos", "neg", "Pos"), names, 2)
     assert truth.classes.tolist() == [1, 0, 1]
     assert truth.notice is not None
@@ -59,6 +63,8 @@ def test_names_that_the_model_lacks_are_taken_in_alphabetical_order_and_said_so(
         (("0", "pos"), SENTIMENT, 2, "line 3: the model knows no label 'pos'; it has negative, "),
         (("neg", "pos"), SENTIMENT, 2, "line 2: the model knows no label 'neg'; it has negative, "),
         (("0", "2"), SENTIMENT, 2, "line 3: the model knows no label '2'"),
+        (("0", "true"), SENTIMENT, 2, "line 3: the model knows no label 'true'; it has negative"),
+        (("true", "false"), None, 3, "line 2: the model knows no label 'true'; it has 0 to 2"),
         (("-1",), None, 2, "line 2: the model knows no label '-1'; it has 0 to 1"),
         (("neg", "pos", "odd"), None, 2, "line 2: the model knows no label 'neg'"),
         (("neg", "neg"), None, 2, "line 2: the model knows no label 'neg'"),

@@ -18,6 +18,7 @@ from exporter.artifact import Artifact
 from exporter.cli.main import main
 from exporter.errors import ArtifactError, CheckpointError
 from exporter.pipeline import ExportOptions, export_model
+from exporter.pipeline.layout import LayoutChoice
 from exporter.runtimes.cpu import CpuSession
 from tests.passes.helpers import signature
 from tests.samples import names_in
@@ -208,3 +209,96 @@ def test_the_command_repairs_a_file(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, [str(source), "--dedupe", "-o", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert Artifact.load(tmp_path / "out").manifest["stored_bytes"] == 4 * SIZE**2 + 8
+
+
+# Files that are rolled already
+
+
+def test_a_file_that_holds_loops_is_called_rolled_and_can_be_written_out(tmp_path: Path) -> None:
+    first = export_model(layers(tmp_path / "in" / "model.onnx"), tmp_path / "out")
+    rolled = first.models()["fp32"]
+    again = export_model(rolled, tmp_path / "again").manifest["layout"]
+    assert (again["asked"], again["chosen"]) == ("auto", "rolled")
+    assert again["why"] == (
+        "the source came with loops; beyond them, no run of equal layers was found"
+    )
+    assert [(loop["iterations"], loop["nodes"]) for loop in again["loops"]] == [(4, 3)]
+    result = CliRunner().invoke(main, [str(rolled), "-o", str(tmp_path / "shown")])
+    assert "loops of passes × nodes: 4 × 3" in result.stdout
+    options = ExportOptions(layout="unrolled")
+    out = export_model(rolled, tmp_path / "written out", options)
+    assert (out.manifest["layout"]["chosen"], out.manifest["layout"]["loops"]) == ("unrolled", [])
+    assert "Loop" not in {node.op_type for node in ir.load(out.models()["fp32"]).graph}
+
+
+@pytest.mark.parametrize("layout", ["auto", "unrolled"])
+def test_a_loop_that_cannot_be_written_out_is_said_to_stay(
+    tmp_path: Path, layout: LayoutChoice
+) -> None:
+    text = """main (float[batch,SIZE] x, int64 n) => (float[batch,SIZE] y) {
+        y = Loop (n, yes, x) <body = b (int64 i, bool on, float[batch,SIZE] h)
+            => (bool go, float[batch,SIZE] out)
+            { go = Identity(on) g = MatMul(h, w) out = Tanh(g) }> }"""
+    source = save(tmp_path / "model.onnx", text, {"w": weight(0), "yes": np.array(True)})
+    found = export_model(source, tmp_path / "out", ExportOptions(layout=layout)).manifest["layout"]
+    assert found["chosen"] == "rolled"
+    assert [(loop["iterations"], loop["nodes"]) for loop in found["loops"]] == [(None, 3)]
+    if layout == "unrolled":
+        assert found["why"] == (
+            "a loop of the source cannot be written out: its trip count is not constant"
+        )
+    result = CliRunner().invoke(main, [str(source), "-o", str(tmp_path / "shown")])
+    assert "loops of passes × nodes: ? × 3" in result.stdout
+
+
+# Outputs of whole numbers
+
+
+def test_whole_numbers_of_the_input_file_are_compared_whatever_they_are_called(
+    tmp_path: Path,
+) -> None:
+    text = """main (float[batch,SIZE] x) => (float[batch,SIZE] y, int64[batch] layers_used)
+        { y = MatMul(x, w) layers_used = ArgMax<axis = 1, keepdims = 0>(y) }"""
+    source = save(tmp_path / "model.onnx", text, {"w": weight(0)})
+    options = ExportOptions(precisions=("fp32", "int8"))
+    made = export_model(source, tmp_path / "out", options)
+    for model in made.manifest["models"]:
+        outputs = model["verification"]["cases"][0]["outputs"]
+        assert [output["output"] for output in outputs] == ["y", "layers_used"]
+        assert [output["differing"] for output in outputs] == [None, 0]
+        assert outputs[1]["max_abs"] is None
+
+
+# What grows
+
+
+def growth(made: Artifact) -> list[str]:
+    return [notice for notice in made.manifest["notices"] if "larger than" in notice]
+
+
+def test_a_file_with_nothing_to_share_that_grows_is_said_to(tmp_path: Path) -> None:
+    text = "main (float[batch,SIZE] x) => (float[batch,SIZE] y) "
+    nodes = "{ a = MatMul(x, w) b = Tanh(a) c = MatMul(b, w) y = Tanh(c) }"
+    source = save(tmp_path / "model.onnx", text + nodes, {"w": weight(0)})
+    made = export_model(source, tmp_path / "out")
+    before, after = source.stat().st_size, made.manifest["file_bytes"]
+    assert growth(made) == [
+        f"onnx/model.onnx is larger than the input file, {after:,} bytes against {before:,}: "
+        "there was next to nothing to save"
+    ]
+    only = export_model(source, tmp_path / "int8", ExportOptions(precisions=("int8",)))
+    assert growth(only) == []  # what the artifact holds is smaller
+    assert (
+        growth(export_model(outside(layers(tmp_path / "b" / "model.onnx")), tmp_path / "c")) == []
+    )
+
+
+def test_a_precision_that_makes_a_tiny_file_larger_is_said_to(tmp_path: Path) -> None:
+    text = "main (float[batch,4] x) => (float[batch,4] y) { y = MatMul(x, w) }"
+    source = save(tmp_path / "model.onnx", text, {"w": weight(0)[:4, :4]})
+    made = export_model(source, tmp_path / "out", ExportOptions(precisions=("int8",)))
+    sizes = [made.manifest["models"][0]["file_bytes"], made.manifest["file_bytes"]]
+    assert growth(made) == [
+        f"int8 is larger than float32, {sizes[0]:,} bytes against {sizes[1]:,}: so small a model "
+        "gains nothing by it; use fp32"
+    ]

@@ -6,6 +6,8 @@ import json
 import subprocess
 from typing import Any
 
+import pytest
+
 from exporter.packages import find_node
 from exporter.runtimes.web_folder import web_folder
 
@@ -40,6 +42,25 @@ def test_the_error_of_an_output_is_over_all_cases_and_the_worst_output_counts() 
     # a: 0.25 of the length of (3, 0, 4), which is 5; b: nothing.
     expected = {"relative_error": 0.05, "max_abs_error": 0.25, "tolerance": 0.1}
     assert found == {"status": "passed", **expected}
+
+
+def test_the_error_of_whole_numbers_is_the_share_that_differs() -> None:
+    found = _evaluate("""(() => {
+      const ids = (...values) => new Tensor('int64', BigInt64Array.from(values, BigInt), [2]);
+      const bits = (...values) => new Tensor('bool', Uint8Array.from(values), [2]);
+      return [
+        check([{a: ids(1, 2)}, {a: ids(3, 4)}], [{a: ids(1, 9000)}, {a: ids(3, 4)}]),
+        check([{a: bits(1, 0)}], [{a: bits(1, 0)}]),
+        check([{a: ids(1, 2), b: floats(1)}], [{a: ids(1, 2), b: floats(1.05)}]),
+        check([{a: ids(1, 2)}], [{a: floats(1, 2)}]),
+      ].map((one) => [one.status, one.relative_error, one.max_abs_error]);
+    })()""")
+    assert found == [
+        ["failed", 0.25, 0],
+        ["passed", 0, 0],
+        ["passed", pytest.approx(0.05), pytest.approx(0.05)],
+        ["passed", 0, 0],
+    ]
 
 
 def test_what_is_no_number_on_one_side_or_missing_or_of_another_shape_fails() -> None:

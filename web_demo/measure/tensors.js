@@ -157,12 +157,12 @@ export function drawFeeds(specs, sizes, Tensor, seed = 0) {
 
 /**
  * Compare runs with the reference: per output the root of the summed squared difference over
- * the reference's own, over all cases together; the largest over the outputs counts. The same
- * NaN or infinity on both sides is no difference; on one side, or where outputs are missing or
- * of another shape, the difference is infinite.
+ * the reference's own, over all cases together; of whole numbers, the share that differs. The
+ * largest over the outputs counts. The same NaN or infinity on both sides is no difference; on
+ * one side, or where outputs are missing or of another shape, the difference is infinite.
  */
 export class OutputCheck {
-  /** @type {Map<string, { difference: number, reference: number }>} */
+  /** @type {Map<string, { difference: number, reference: number, whole: boolean }>} */
   #sums = new Map();
 
   #largest = 0;
@@ -175,7 +175,7 @@ export class OutputCheck {
    */
   add(expected, actual) {
     for (const name of new Set([...Object.keys(expected), ...Object.keys(actual)])) {
-      const sums = this.#sums.get(name) ?? { difference: 0, reference: 0 };
+      const sums = this.#sums.get(name) ?? { difference: 0, reference: 0, whole: false };
       this.#sums.set(name, sums);
       const [reference, output] = [expected[name], actual[name]];
       if (!reference || !output || `${reference.dims}` !== `${output.dims}`) {
@@ -183,7 +183,13 @@ export class OutputCheck {
         continue;
       }
       const [wanted, got] = [numbers(reference), numbers(output)];
+      sums.whole = isWhole(reference) && isWhole(output);
       for (let index = 0; index < wanted.length; index += 1) {
+        if (sums.whole) {
+          sums.difference += wanted[index] == got[index] ? 0 : 1; // 1n is 1
+          sums.reference += 1;
+          continue;
+        }
         const difference = distance(Number(wanted[index]), Number(got[index]));
         sums.difference += difference ** 2;
         if (Number.isFinite(Number(wanted[index]))) sums.reference += Number(wanted[index]) ** 2;
@@ -197,9 +203,10 @@ export class OutputCheck {
    * @returns {Check}
    */
   verdict(tolerance) {
-    const errors = [...this.#sums.values()].map(({ difference, reference }) =>
-      difference === 0 ? 0 : Math.sqrt(difference / reference),
-    );
+    const errors = [...this.#sums.values()].map(({ difference, reference, whole }) => {
+      if (difference === 0) return 0;
+      return whole ? difference / reference : Math.sqrt(difference / reference);
+    });
     const error = errors.length ? Math.max(...errors) : Infinity;
     return {
       status: error <= tolerance ? 'passed' : 'failed',
@@ -219,6 +226,14 @@ function distance(a, b) {
   if (Object.is(a, b) || a === b) return 0;
   const difference = Math.abs(a - b);
   return Number.isNaN(difference) ? Infinity : difference;
+}
+
+/**
+ * @param {Tensor} tensor
+ * @returns {boolean} whether it holds whole numbers or truth values: equal, or not
+ */
+function isWhole(tensor) {
+  return /^(u?int|bool)/.test(tensor.type);
 }
 
 /**
