@@ -87,13 +87,15 @@ def prepare(study: Study, folder: Path, base: Path) -> None:
 def learn(study: Study, run: Run, folder: Path, base: Path, snapshot: Path) -> CausalEncoder:
     """Train one generator, with the teacher's answers or without."""
     passages = _passages(study, folder, base)
+    count = study.student_passages
     targets = {}
     if run.distilled:
         with np.load(base / "answers.npz", allow_pickle=False) as stored:
-            targets = {name: torch.from_numpy(stored[name]) for name in ("pieces", "shares")}
+            targets = {n: torch.from_numpy(stored[n][:count]) for n in ("pieces", "shares")}
     model = _model(study, run.scheme, passages, run.seed)
     schedule = dataclasses.replace(study.generate, seed=run.seed)
-    return _train(model, passages["learned"], targets, schedule, snapshot, run).model
+    learned = passages["learned"][:count]
+    return _train(model, learned, targets, schedule, snapshot, run).model
 
 
 def write_source(model: CausalEncoder, base: Path, folder: Path) -> Path:

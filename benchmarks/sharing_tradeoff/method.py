@@ -14,7 +14,8 @@ training has seen. `generate` learns to give the next of {FULL.vocab_size:,} wor
 reviews, news and dictionary definitions, and is measured on {FULL.passages[1]} held-out \
 passages. Distilled classifiers learn the answers of a fine-tuned BERT to twice as many texts, \
 each seen half as often; distilled generators learn half from the text and half from an \
-unshared generator of {FULL.teacher_factor} times the width. Quality is that of the exported \
+unshared generator of {FULL.teacher_factor} times the width, which has read twice as much text, \
+twice. Quality is that of the exported \
 files, run by onnxruntime at batch 16. Pruning sets the smallest of the layers' weights to \
 zero after training, over all layers together; nothing is trained afterwards.
 """.strip()

@@ -52,7 +52,9 @@ class Study:
         teacher_factor: width of the teacher of ``generate``, in widths of a student; it
             shares nothing.
         teacher: how that one trains.
-        passages: how many passages ``generate`` learns from, and is measured on.
+        passages: how many passages the teacher of ``generate`` learns from, and how many
+            others all are measured on.
+        student_passages: how many of the teacher's passages its students learn from.
         distilled_texts: how many more texts a distilled ``classify`` sees than there are
             rated ones, each so much more seldom: the steps stay the same.
     """
@@ -71,6 +73,7 @@ class Study:
     teacher_factor: int
     teacher: Schedule
     passages: tuple[int, int]
+    student_passages: int
     distilled_texts: int
     tasks: tuple[TaskName, ...] = ("classify", "generate")
     distilled: tuple[bool, ...] = (False, True)
@@ -121,11 +124,12 @@ FULL = Study(
     schemes=("none", "grouped(3)", "grouped(2)", "attention_only", "ffn_only", "all"),
     seeds=(0, 1, 2),
     prunings=(0.0, 0.3, 0.5),
-    classify=Schedule(epochs=6, batch_size=64, learning_rate=2e-3, threads=1),
-    generate=Schedule(epochs=1, batch_size=32, learning_rate=2e-3, threads=1),
+    classify=Schedule(epochs=2, batch_size=32, learning_rate=2e-3, threads=1),
+    generate=Schedule(epochs=1, batch_size=16, learning_rate=2e-3, threads=1),
     teacher_factor=2,
     teacher=Schedule(epochs=2, batch_size=32, learning_rate=1e-3, threads=1),
     passages=(48_000, 400),
+    student_passages=24_000,
     distilled_texts=2,
 )
 
@@ -146,6 +150,7 @@ SMOKE = Study(
     teacher_factor=2,
     teacher=_QUICK,
     passages=(64, 16),
+    student_passages=48,
     distilled_texts=2,
 )
 """The same in small, to see that everything works; its figures say nothing."""
