@@ -3,7 +3,7 @@
     python -m benchmarks.layout.run [--sessions 6] [--min-runs 42]
 
 Both files are exported anew, and take turns by the protocol of ``albert-export bench``. Writes
-``results.json`` and ``results.md`` beside this file, or to ``--output``; takes about 8 minutes
+``results.json`` and ``results.md`` beside this file, or to ``--output``; takes about 6 minutes
 on a quiet machine.
 """
 
