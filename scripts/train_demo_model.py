@@ -13,12 +13,18 @@ from rich.table import Table
 from exporter.cli.console import clear_errors
 from exporter.cli.training_progress import training_progress
 from exporter.packages import cache_folder
-from exporter.training.card import check_figures, write_figures
-from exporter.training.data import load_corpus
-from exporter.training.demo import DEMO_FOLDER, load_demo, save_demo
-from exporter.training.distilled_demo import DemoPlan, distill_demo
-from exporter.training.evaluate import Score, evaluate
-from exporter.training.labelled_files import write_labelled
+
+try:
+    from exporter.training.card import check_figures, write_figures
+    from exporter.training.data import load_corpus
+    from exporter.training.demo import DEMO_FOLDER, load_demo, save_demo
+    from exporter.training.distilled_demo import DemoPlan, distill_demo
+    from exporter.training.evaluate import Score, evaluate
+    from exporter.training.labelled_files import write_labelled
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"this script needs the package {error.name}: pip install -c constraints.txt -e '.[train]'"
+    ) from error
 
 PLAN = DemoPlan()
 
