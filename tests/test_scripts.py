@@ -16,8 +16,7 @@ SCRIPT = Path(__file__).parent.parent / "scripts" / "train_demo_model.py"
 def test_what_is_not_installed_is_one_line_that_says_how_to_get_it(
     tmp_path: Path, package: str
 ) -> None:
-    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})
-")
+    (tmp_path / f"{package}.py").write_text(f"raise ModuleNotFoundError(name={package!r})")
     done = subprocess.run(
         [sys.executable, SCRIPT, "--write-data", tmp_path / "data"],
         capture_output=True,
