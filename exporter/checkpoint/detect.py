@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from exporter.checkpoint.pickles import read_pickle
+from exporter.checkpoint.unfinished import holds_unfinished_distillation
 
 __all__ = ["Detected", "Kind", "describe_weights_file", "detect"]
 
@@ -176,6 +177,11 @@ def _without_config(path: Path) -> str:
         found = sorted(p.name for p in (path / "snapshots").iterdir())
         where = f"snapshots/{found[0]}" if found else "a snapshot below it"
         return f"is the top of a Hugging Face cache entry. Give {path.name}/{where}"
+    if holds_unfinished_distillation(path):
+        return (
+            "holds a distillation that is not finished, and no student yet: give the same "
+            "'albert-export distill' command again"
+        )
     found = sorted(p.name for p in path.iterdir())
     what = f"holds {', '.join(found[:4])}{', …' if found[4:] else ''}" if found else "is empty"
     return f"has no config.json (it {what}). Give a folder with config.json and model.safetensors"

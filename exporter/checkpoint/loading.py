@@ -13,6 +13,7 @@ from exporter.checkpoint.folders import find_weight_files, read_weights
 from exporter.checkpoint.loaded import LoadedModel, Source
 from exporter.checkpoint.state_dicts import StateDict, find_state_dict, load_tensors
 from exporter.checkpoint.tokenizer_files import find_tokenizer_files
+from exporter.checkpoint.unfinished import unfinished_notices
 from exporter.errors import CheckpointError
 from exporter.json_files import read_json
 
@@ -78,7 +79,8 @@ def _load_folder(folder: Path, inputs: Sequence[str]) -> LoadedModel:
     files = find_weight_files(folder)
     digest = hash_files([folder / "config.json", *files])
     source = Source(folder.name, "", digest)
-    return _with_tokenizer(_build(config, read_weights(files), source, inputs), folder)
+    loaded = _with_tokenizer(_build(config, read_weights(files), source, inputs), folder)
+    return replace(loaded, notices=[*unfinished_notices(folder), *loaded.notices])
 
 
 def _load_dictionary(

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from exporter.cli.console import FiniteFloat, clear_errors, output_console
+from exporter.cli.stop_signals import stop_between_steps
 from exporter.cli.training_progress import training_progress
+
+if TYPE_CHECKING:
+    from exporter.training.runs import DistillationResult
 
 __all__ = ["distill"]
 
 _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "precision")
+_GOES_ON = "the same command goes on from there"
+_FEWEST_THAT_TELL = 50  # the interval of a share is then at most 27 points wide
 
 
 @click.command()
@@ -111,7 +117,11 @@ _OF_SCHEDULE = ("epochs", "batch_size", "learning_rate", "seed", "threads", "pre
     "--seed", type=click.IntRange(0, 2**32 - 1), default=0, show_default=True, help="Of all chance."
 )
 @click.option(
-    "--threads", type=click.IntRange(1), default=2, show_default=True, help="Compute threads."
+    "--threads",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Compute threads; more only pay on cores that nobody else uses.",
 )
 @click.option(
     "--precision",
@@ -144,9 +154,13 @@ def distill(
 
     An interrupted run, given the same command again, goes on from its last snapshot, which
     is written every two minutes. OUTPUT/log.jsonl holds settings, losses and agreement.
+    Ctrl-C finishes the running step and writes a snapshot, too; a second one stops at once.
+
+    The exit code is 0; 1 if something is wrong; 130 after Ctrl-C, 143 after SIGTERM.
     """
     from exporter.models import SharingScheme
     from exporter.training.distill import DistillationPlan
+    from exporter.training.judging import AskingStoppedError
     from exporter.training.loop import Schedule, is_main_process
     from exporter.training.runs import run_distillation
     from exporter.training.texts import read_texts
@@ -157,27 +171,46 @@ def distill(
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--scheme") from error
     plan = DistillationPlan(sharing=sharing, schedule=Schedule(**chosen), **options)
-    with training_progress() as progress:
-        result = run_distillation(
-            teacher,
-            read_texts(data, text_column),
-            plan,
-            output,
-            time_budget_s=60 * time_budget if time_budget else float("inf"),
-            progress=progress,
-        )
+    console = output_console()
+    with stop_between_steps() as stop:
+        try:
+            with training_progress() as progress:
+                result = run_distillation(
+                    teacher,
+                    read_texts(data, text_column),
+                    plan,
+                    output,
+                    time_budget_s=60 * time_budget if time_budget else float("inf"),
+                    stop=stop,
+                    progress=progress,
+                )
+        except AskingStoppedError as stopped:
+            if is_main_process():
+                console.print(f"{stopped}; {_GOES_ON}", markup=False)
+            click.get_current_context().exit(stop.exit_code)
     if not is_main_process():
         return
-    console = output_console()
+    console.print(_agreement(result), markup=False)
+    unfinished = result.step < result.steps
+    if unfinished:
+        steps = f"{result.step:,} of {result.steps:,} steps"
+        console.print(f"Stopped after {steps}; {_GOES_ON}", markup=False)
+    done = "Already finished" if result.already_finished else "Written"
+    console.print(f"{done}: {output}", markup=False)
+    if unfinished and stop():
+        click.get_current_context().exit(stop.exit_code)
+
+
+def _agreement(result: DistillationResult) -> str:
+    """Say on which share of the texts set aside both agree, and how sure that is."""
+    from exporter.scores import wilson_interval
+
+    texts = f"{result.aside:,} text{'s' if result.aside > 1 else ''}"
     shares = ", ".join(f"{depth}: {share:.1%}" for depth, share in enumerate(result.agreement, 1))
-    console.print(
-        f"Same label as the teacher on {result.aside:,} texts set aside, after layer {shares}",
-        markup=False,
-    )
-    if result.step < result.steps:
-        console.print(
-            f"Stopped after {result.step:,} of {result.steps:,} steps; "
-            "the same command goes on from there",
-            markup=False,
-        )
-    console.print(f"Written: {output}", markup=False)
+    if result.aside < _FEWEST_THAT_TELL:
+        sure = f"{texts} {'are' if result.aside > 1 else 'is'} too few to tell"
+    else:
+        equal = round(result.agreement[-1] * result.aside)
+        low, high = wilson_interval(equal, result.aside)
+        sure = f"95 % interval of the last: {low:.1%} to {high:.1%}"
+    return f"Same label as the teacher on {texts} set aside, after layer {shares} ({sure})"

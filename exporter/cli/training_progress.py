@@ -33,7 +33,7 @@ def training_progress() -> Iterator[ProgressReport]:
         TimeRemainingColumn(),
     )
     bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task, shown = bar.add_task("", total=None, remark=""), ""
+    task, shown = bar.add_task("reading", total=None, remark=""), ""
 
     def show(what: str, done: int, total: int, remark: str) -> None:
         nonlocal shown

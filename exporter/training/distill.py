@@ -201,6 +201,7 @@ def distill(
     snapshot_interval_s: float = 120,
     report: Callable[[Step], None] | None = None,
     time_budget_s: float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run[tuple[SharedEncoder, Tokenizer]]:
     """Train a student on what ``teacher`` says of ``texts``.
 
@@ -211,7 +212,7 @@ def distill(
         plan: everything else.
         student: what :func:`new_student` made of all this, where that is at hand.
         labels: probabilities ``[N, labels]``, NaN where unknown; for ``label_weight``.
-        snapshot, snapshot_interval_s, report, time_budget_s: as in
+        snapshot, snapshot_interval_s, report, time_budget_s, stop: as in
             :func:`~exporter.training.loop.train`; a step's ``average.student`` is the
             student.
 
@@ -233,6 +234,7 @@ def distill(
         identity={"plan": plan, "texts": fingerprint(texts), "teacher": _digest(judgements)},
         report=report,
         time_budget_s=time_budget_s,
+        stop=stop,
     )
     return Run((run.result.student, tokenizer), run.step, run.steps)
 

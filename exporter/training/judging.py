@@ -16,16 +16,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from exporter.errors import CheckpointError
+from exporter.errors import CheckpointError, ExportError
 from exporter.training.batches import encode, pad
 from exporter.training.files import write_atomically
 from exporter.training.loop import device, is_main_process
 from exporter.training.teacher import Teacher
 
-__all__ = ["JUDGEMENTS", "Judgements", "fingerprint", "judge"]
+__all__ = ["JUDGEMENTS", "AskingStoppedError", "Judgements", "fingerprint", "judge", "question_key"]
 
 JUDGEMENTS = "judgements-"
 """What the names of cached answers begin with."""
+
+
+class AskingStoppedError(ExportError):
+    """The teacher was asked no further; its answers so far are kept where there is a cache."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ def judge(
     batch_size: int = 64,
     precision: Literal["fp32", "bf16"] = "fp32",
     progress: Callable[[int, int], None] = lambda done, total: None,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Judgements:
     """Run the teacher on ``texts``, once: with ``cache``, a second call reads the result.
 
@@ -63,12 +68,14 @@ def judge(
         batch_size: texts per run.
         precision: of weights and arithmetic.
         progress: called with how many texts are done, and of how many.
+        stop: asked after each run, but the last, whether to stop there.
 
     Raises:
         CheckpointError: an answer is no finite number, or an earlier result is damaged.
         ArtifactError: the result cannot be written.
+        AskingStoppedError: ``stop`` said so.
     """
-    path = cache / f"{JUDGEMENTS}{_key(teacher, texts, precision)}.npz" if cache else None
+    path = cache / f"{JUDGEMENTS}{question_key(teacher, texts, precision)}.npz" if cache else None
     logits = torch.zeros(len(texts), len(teacher.labels))
     embeddings = torch.zeros(len(texts), teacher.width, dtype=torch.float16)
     first = _read(path, logits, embeddings) if path is not None and path.is_file() else 0
@@ -93,10 +100,16 @@ def judge(
             )
         done = start + len(indices)
         progress(done, len(order))
-        due = done == len(order) or time.monotonic() - written > cache_interval_s
+        last = done == len(order)
+        stopping = not last and stop()
+        due = last or stopping or time.monotonic() - written > cache_interval_s
         if path is not None and due and is_main_process():
             _store(path, logits, embeddings, done)
             written = time.monotonic()
+        if stopping:
+            raise AskingStoppedError(
+                f"Stopped after the teacher's answers to {done:,} of {len(order):,} texts"
+            )
     return Judgements(logits, embeddings)
 
 
@@ -125,7 +138,8 @@ def _read(path: Path, logits: Tensor, embeddings: Tensor) -> int:
         raise CheckpointError(f"{path} is damaged: delete it to ask the teacher again") from error
 
 
-def _key(teacher: Teacher, texts: Sequence[str], precision: str) -> str:
+def question_key(teacher: Teacher, texts: Sequence[str], precision: str) -> str:
+    """Return a short hash of all that decides the answers."""
     digest = hashlib.sha256(f"{fingerprint(texts)} {precision}".encode())
     for name, tensor in teacher.model.state_dict().items():
         digest.update(name.encode() + tensor.contiguous().view(torch.uint8).numpy().tobytes())

@@ -139,7 +139,7 @@ class Run(Generic[_Result]):
 
     @property
     def finished(self) -> bool:
-        """Whether all steps are done, and the time was not used up before."""
+        """Whether all steps are done, and nothing stopped it before."""
         return self.step == self.steps
 
 
@@ -156,6 +156,7 @@ def train(
     identity: Mapping[str, object] | None = None,
     report: Callable[[Step], None] | None = None,
     time_budget_s: float = math.inf,
+    stop: Callable[[], bool] = lambda: False,
 ) -> Run[_Objective]:
     """Train ``objective``, which is left with the last weights.
 
@@ -168,6 +169,7 @@ def train(
         identity: what else decides the result, for telling runs apart.
         report: called after each step, on the main process only.
         time_budget_s: seconds after which the run stops, between two steps.
+        stop: asked after each step whether to stop there, as when the time is used up.
 
     Returns:
         A copy of the objective with the averaged weights, in eval mode, on the CPU.
@@ -222,7 +224,7 @@ def train(
                 ends = place == per_epoch - 1
                 report(Step(step, steps, epoch + 1, loss.item(), average, ends))
             now = time.monotonic()
-            over = step == steps or _any(accelerator, now - start > time_budget_s)
+            over = step == steps or _any(accelerator, stop() or now - start > time_budget_s)
             due = over or now - saved > snapshot_interval_s
             if run is not None and due and accelerator.is_main_process:
                 write_snapshot(run, step, parts)

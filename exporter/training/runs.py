@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from exporter.errors import ArtifactError, CheckpointError
 from exporter.training.depths import logits_at_every_depth
@@ -20,7 +21,7 @@ from exporter.training.files import (
     write_atomically,
     write_model,
 )
-from exporter.training.judging import JUDGEMENTS, fingerprint, judge
+from exporter.training.judging import JUDGEMENTS, fingerprint, judge, question_key
 from exporter.training.loop import Step, cpu_threads, is_main_process
 from exporter.training.snapshots import Snapshot, check_snapshot, plain
 from exporter.training.sources import DataError
@@ -31,6 +32,7 @@ __all__ = ["DistillationResult", "ProgressReport", "run_distillation"]
 
 SNAPSHOT = "snapshot.pt"
 LOG = "log.jsonl"
+_STUDENT = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json")
 _LOG_EVERY = 50
 _FEWEST_TEXTS = 20
 _ASIDE_EVERY = 50
@@ -50,6 +52,7 @@ class DistillationResult:
         agreement: share of the texts set aside to which student and teacher give the same
             label, after each layer.
         texts: learned from; ``aside`` of the file's were not.
+        already_finished: an earlier call had done it all, and this one nothing.
     """
 
     step: int
@@ -57,6 +60,7 @@ class DistillationResult:
     agreement: tuple[float, ...]
     texts: int
     aside: int
+    already_finished: bool = False
 
 
 def run_distillation(
@@ -67,17 +71,21 @@ def run_distillation(
     *,
     time_budget_s: float = math.inf,
     snapshot_interval_s: float = 120,
+    stop: Callable[[], bool] = lambda: False,
     progress: ProgressReport = lambda what, done, total, remark: None,
 ) -> DistillationResult:
     """Distill the teacher in a folder into a student in a folder.
 
     Every 50th text (at most 1,000) is set aside, to measure how often student and teacher
     agree. While the run is not finished, ``output`` holds ``snapshot.pt`` and the teacher's
-    answers; another call with the same arguments goes on from them.
+    answers; another call with the same arguments goes on from them. Where the run is finished,
+    such a call changes nothing and returns what the last one did.
 
     ``log.jsonl`` has a JSON object a line, each with its ``step`` (how many are done):
 
-    - where a call begins to train, ``plan``, and how many ``texts`` are learned from and ``aside``;
+    - where a call begins to train, ``plan``, how many ``texts`` are learned from and ``aside``,
+      and ``question``, a hash of texts and teacher; ``step`` is 0, or the one that the call
+      goes on from;
     - every 50 steps and after the last one, ``epoch`` (from 1), ``loss``: the mean of the
       call's last 50 steps, and ``seconds`` since it began to train;
     - where it ends, ``steps`` of the plan, and ``agreement`` after each layer.
@@ -93,19 +101,20 @@ def run_distillation(
         time_budget_s: seconds after which training stops, and the student so far is written;
             the teacher is asked, and one step is done, in any case.
         snapshot_interval_s: seconds between two snapshots.
+        stop: asked after each step, and while the teacher is asked, whether to stop there; the
+            student so far is written, as when the time is used up.
         progress: told what is going on, on the main process.
 
     Raises:
         CheckpointError: the teacher cannot be used or does not fit the plan; ``output``
-            holds a model already, or the snapshot of another run.
+            holds another model already, or the snapshot of another run.
         DataError: too few texts.
         ArtifactError: ``output`` cannot be written.
         DivergedError: the learning rate is too high.
+        AskingStoppedError: ``stop`` said so before the teacher had answered; there is no student.
     """
     start = time.monotonic()
     snapshot, main = output / SNAPSHOT, is_main_process()
-    if not snapshot.exists():
-        _check_free(output)
     if len(texts) < _FEWEST_TEXTS:
         raise DataError(
             f"{len(texts)} texts are too few to learn from: give at least {_FEWEST_TEXTS}"
@@ -113,6 +122,17 @@ def run_distillation(
     loaded = load_teacher(teacher)
     every = max(_ASIDE_EVERY, len(texts) // _ASIDE_MOST)
     aside, learned = texts[::every], [t for i, t in enumerate(texts) if i % every]
+    begun = {
+        "plan": plain(plan),
+        "texts": len(learned),
+        "aside": len(aside),
+        "question": question_key(loaded, texts, plan.schedule.precision),
+    }
+    if not snapshot.exists():
+        if (row := _finished(output, begun)) is not None:
+            step, shares = row["step"], tuple(row["agreement"])
+            return DistillationResult(step, step, shares, len(learned), len(aside), True)
+        _check_free(output)
     # All that can be refused is, before the teacher is asked, which may take hours.
     check_snapshot(Snapshot(snapshot, {"plan": plan, "texts": fingerprint(learned)}))
     with cpu_threads(plan.schedule.threads):
@@ -126,10 +146,12 @@ def run_distillation(
 
     precision = plan.schedule.precision
     with cpu_threads(plan.schedule.threads):
-        judgements = judge(loaded, learned, cache=output, precision=precision, progress=told)
-        expected = judge(loaded, aside, cache=output, precision=precision).logits.argmax(1)
+        judgements = judge(
+            loaded, learned, cache=output, precision=precision, progress=told, stop=stop
+        )
+        said = judge(loaded, aside, cache=output, precision=precision, stop=stop)
+    expected = said.logits.argmax(1)
 
-    begun = {"plan": plain(plan), "texts": len(learned), "aside": len(aside)}
     log = _Log(output / LOG, begun, progress)
     run = distill(
         loaded,
@@ -141,6 +163,7 @@ def run_distillation(
         snapshot_interval_s=snapshot_interval_s,
         report=log.step,
         time_budget_s=max(0.0, time_budget_s - (time.monotonic() - start)),
+        stop=stop,
     )
     student, tokenizer = run.result
     with cpu_threads(plan.schedule.threads):
@@ -156,9 +179,23 @@ def run_distillation(
     return DistillationResult(run.step, run.steps, shares, len(learned), len(aside))
 
 
+def _finished(output: Path, begun: dict[str, object]) -> dict[str, Any] | None:
+    """Return the last line of the log if a run that began so is finished in this folder."""
+    try:
+        lines = (output / LOG).read_text(encoding="utf-8").splitlines()
+        rows = [json.loads(line) for line in lines]
+        began, last = next(row for row in reversed(rows) if "plan" in row), rows[-1]
+        whole = last["step"] == last["steps"]
+    except (OSError, ValueError, TypeError, LookupError, StopIteration):
+        return None  # no log, or none of ours
+    whole = whole and all((output / name).is_file() for name in _STUDENT)
+    same = began == {"step": began["step"], **json.loads(json.dumps(begun))}
+    return last if whole and same else None
+
+
 def _check_free(output: Path) -> None:
     """Refuse a folder in which a model would be overwritten."""
-    for name in (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json", "model.pt"):
+    for name in (*_STUDENT, "model.pt"):
         if (output / name).exists():
             raise CheckpointError(
                 f"{output} holds a finished student or another model ({name}): "

@@ -3,9 +3,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,6 +16,10 @@ from exporter.artifact import Artifact
 from exporter.checkpoint import load_checkpoint
 from exporter.cli.distill_command import distill
 from exporter.cli.export_command import export
+from exporter.cli.stop_signals import stop_between_steps
+from exporter.cli.training_progress import training_progress
+from exporter.training import distill as distilling
+from exporter.training import runs
 from tests.training.tiny import sentences, teacher_folder
 
 SMALL = (
@@ -71,6 +77,120 @@ def test_a_time_budget_stops_it_and_the_same_command_goes_on(
     run(teacher, data, whole)
     weights = [(folder / "model.safetensors").read_bytes() for folder in (output, whole)]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("number", "place", "sentence"),
+    [
+        (signal.SIGINT, "train", "Stopped after 1 of 7 steps; the same command goes on from there"),
+        (signal.SIGTERM, "train", "Stopped after 1 of 7 steps; the same command goes on"),
+        (
+            signal.SIGINT,
+            "judge",
+            "Stopped after the teacher's answers to 64 of 98 texts; the same command goes on",
+        ),
+    ],
+)
+def test_a_signal_stops_it_between_two_steps_and_the_same_command_goes_on(
+    teacher: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    number: signal.Signals,
+    place: str,
+    sentence: str,
+) -> None:
+    module = distilling if place == "train" else runs
+    real = getattr(module, place)
+
+    def interrupted(*args: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), number)
+        return real(*args, **options)
+
+    before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
+    with monkeypatch.context() as patched:
+        patched.setattr(module, place, interrupted)
+        result = run(teacher, data, tmp_path / "student")
+    assert result.exit_code == 128 + number, result.output
+    assert sentence in result.stdout
+    assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
+    result = run(teacher, data, tmp_path / "student")
+    assert result.exit_code == 0, result.output
+    assert "Stopped" not in result.stdout
+
+
+def test_a_second_ctrl_c_stops_at_once(
+    teacher: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: Any, **options: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(runs, "judge", interrupted)
+    result = run(teacher, data, tmp_path / "student")
+    assert result.exit_code == 1
+    assert "Aborted!" in result.output
+    assert not list((tmp_path / "student").iterdir())
+
+
+def test_one_of_several_processes_takes_a_signal_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with stop_between_steps() as stop:
+        assert not stop()
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop()
+        assert stop.exit_code == 130
+
+
+def test_the_same_command_again_says_that_it_is_finished(
+    teacher: Path, data: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "student"
+    assert run(teacher, data, output).exit_code == 0
+    result = run(teacher, data, output)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[-1] == f"Already finished: {output}"
+    result = run(teacher, data, output, "--seed", "1")
+    assert result.exit_code == 1
+    assert "holds a finished student" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("aside", "expected"),
+    [
+        (1, "on 1 text set aside, after layer 1: 0.0%, 2: 100.0% (1 text is too few to tell)"),
+        (49, "on 49 texts set aside, after layer 1: 0.0%, 2: 100.0% (49 texts are too few to tell"),
+        (50, "2: 100.0% (95 % interval of the last: 92.9% to 100.0%)"),
+    ],
+)
+def test_agreement_says_how_sure_it_is(
+    teacher: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    aside: int,
+    expected: str,
+) -> None:
+    told = runs.DistillationResult(7, 7, (0.0, 1.0), 98, aside)
+    monkeypatch.setattr(runs, "run_distillation", lambda *_, **__: told)
+    assert expected in run(teacher, data, tmp_path).stdout
+
+
+def test_one_thread_is_what_it_takes_unasked() -> None:
+    (threads,) = (option for option in distill.params if option.name == "threads")
+    assert threads.default == 1
+
+
+def test_the_bar_has_a_name_from_the_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with training_progress():
+        pass
+    assert "reading" in capsys.readouterr().err
 
 
 def test_what_is_wrong_is_one_clear_line(teacher: Path, data: Path, tmp_path: Path) -> None:

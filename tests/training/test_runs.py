@@ -12,12 +12,13 @@ from exporter.checkpoint import load_checkpoint
 from exporter.errors import ArtifactError, CheckpointError
 from exporter.models import SharingScheme
 from exporter.training import runs
-from exporter.training.judging import judge
+from exporter.training.judging import AskingStoppedError, judge
 from exporter.training.loop import DivergedError
 from exporter.training.runs import run_distillation
 from exporter.training.sources import DataError
-from exporter.training.teacher import load_teacher
+from exporter.training.teacher import load_teacher, save_teacher
 from tests.training.tiny import PLAN, sentences, teacher_folder
+from tests.training.tiny import teacher as tiny_teacher
 
 TEXTS = [f"{s.text} {index}" for index, s in enumerate(sentences(120))]
 STUDENT = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
@@ -112,12 +113,64 @@ def test_agreement_is_the_share_of_equal_labels(
     assert result.agreement == pytest.approx((1 - positive, positive, mixed))
 
 
-def test_a_finished_student_is_not_overwritten(teacher: Path, tmp_path: Path) -> None:
+def test_a_finished_student_is_not_overwritten(
+    teacher: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     run_distillation(teacher, TEXTS, PLAN, tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(CheckpointError, match=r"holds a finished student .* another folder"):
-        run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    other = tmp_path_factory.mktemp("other")
+    save_teacher(tiny_teacher(seed=1), other)
+    for asked, texts, plan in (
+        (other, TEXTS, PLAN),
+        (teacher, [*TEXTS[:-1], "another text"], PLAN),
+        (teacher, TEXTS, dataclasses.replace(PLAN, temperature=4.0)),
+    ):
+        with pytest.raises(CheckpointError, match=r"holds a finished student .* another folder"):
+            run_distillation(asked, texts, plan, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_finished_run_given_again_says_what_it_did_and_does_nothing(
+    teacher: Path, tmp_path: Path
+) -> None:
+    run_distillation(teacher, TEXTS, PLAN, tmp_path, time_budget_s=0)
+    done = run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    assert not done.already_finished
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    again = run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    assert again == dataclasses.replace(done, already_finished=True)
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    (tmp_path / "log.jsonl").unlink()
+    with pytest.raises(CheckpointError, match="holds a finished student"):
+        run_distillation(teacher, TEXTS, PLAN, tmp_path)
+
+
+def test_a_wish_to_stop_keeps_the_answers_or_the_student_so_far(
+    teacher: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(AskingStoppedError, match="teacher's answers to 64 of 117 texts"):
+        run_distillation(teacher, TEXTS, PLAN, tmp_path, stop=lambda: True)
+    (kept,) = files(tmp_path)
+    assert kept.startswith("judgements-")
+    with pytest.raises(CheckpointError, match="holds a distillation that is not finished"):
+        load_checkpoint(tmp_path)
+    told: list[tuple[str, int, int, str]] = []
+    stopped = run_distillation(
+        teacher,
+        TEXTS,
+        PLAN,
+        tmp_path,
+        progress=lambda *step: told.append(step),
+        stop=lambda: told[-1][:2] == ("distilling", 3),
+    )
+    assert told[0][:3] == ("asking the teacher", 117, 117)  # the first 64 were kept
+    assert (stopped.step, stopped.steps) == (3, 16)
+    assert load_checkpoint(tmp_path).notices == [
+        f"{tmp_path.name}: distillation stopped after 3 of 16 steps; the same "
+        "'albert-export distill' command goes on from there"
+    ]
+    assert run_distillation(teacher, TEXTS, PLAN, tmp_path).step == 16
+    assert load_checkpoint(tmp_path).notices == []
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "model.safetensors", "model.pt"])
