@@ -12,7 +12,8 @@ interval:
    of these figures. It covers both kinds of scatter.
 2. One process of each: a circular block bootstrap of that figure. Blocks keep neighbours
    together; their length follows from the correlation of neighbours. It covers the scatter
-   within a process only: two processes of one file may well lie outside of it.
+   within a process only: two processes of one file may well lie outside of it, so that it
+   decides the verdict and is not shown.
 
 Runs on texts take unlike times, and a model that leaves early saves much on one text and
 nothing on the next. The median of the pairs would tell of some text in the middle; what all of
@@ -23,7 +24,7 @@ runs the next texts, so that the interval covers the scatter of the texts too.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -32,10 +33,19 @@ import numpy as np
 from exporter.errors import BenchmarkError
 from exporter.records import Measurement
 
-__all__ = ["DEFAULT_SEED", "Ratio", "block_length", "paired_ratio", "ratio", "student_quantile"]
+__all__ = [
+    "DEFAULT_SEED",
+    "Ratio",
+    "block_length",
+    "paired_ratio",
+    "ratio",
+    "sessions_note",
+    "student_quantile",
+]
 
 DEFAULT_SEED = 20_260_101
 _LEVEL = 0.95
+_FEWEST_SESSIONS = 3  # of two, Student's quantile is 12.7: the interval says nothing
 _DRAWS = 1000
 _LONGEST_MEMORY = 0.95  # beyond this correlation, blocks would hold the whole series
 
@@ -57,6 +67,11 @@ class Ratio:
     high: float
     pairs: int = 0
     sessions: int = 1
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether to show the interval: one process tells nothing of how processes differ."""
+        return self.sessions > 1
 
     @property
     def verdict(self) -> str:
@@ -92,6 +107,15 @@ def ratio(candidate: Measurement, reference: Measurement, *, seed: int = DEFAULT
         candidate.session_runs,
         of_sums=candidate.case.texts is not None,
     )
+
+
+def sessions_note(ratios: Iterable[Ratio]) -> str | None:
+    """Say that there were too few processes for intervals; ``None`` if there were enough."""
+    fewest = min((one.sessions for one in ratios), default=_FEWEST_SESSIONS)
+    if fewest >= _FEWEST_SESSIONS:
+        return None
+    count = "1 session is" if fewest == 1 else f"{fewest} sessions are"
+    return f"{count} too few for an interval; use --sessions 4 or more"
 
 
 def paired_ratio(

@@ -76,9 +76,10 @@ def precision_notices(summaries: Sequence[Summary]) -> list[str]:
         found = summary.ratios.get("fp32")
         if found is not None and found.verdict == "slower":
             case = summary.record.case
+            interval = f", {found.low:.2f}–{found.high:.2f}" if found.has_interval else ""
             notices.append(
                 f"{case.artifact}: {case.variant} is slower than fp32 "
-                f"({found.value:.2f}×, {found.low:.2f}–{found.high:.2f}): "
+                f"({found.value:.2f}×{interval}): "
                 f"{case.browser or case.runtime}, {case.threads} thread(s), "
                 f"{work_name(case)}"
             )

@@ -25,7 +25,8 @@ from exporter.runtimes.cpu import CpuSession
 __all__ = ["Calibrated", "CalibrationOptions", "calibrate_artifact"]
 
 Progress = Callable[[str, int, int], None]
-"""Called with the variant, how many examples there are, and how many of them are done."""
+"""Called with a model's place, ``int8 (2 of 4)``, how many examples there are, and how many of
+them are done; first with none."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def calibrate_artifact(
     artifact: Artifact,
     data: Path,
     options: CalibrationOptions | None = None,
-    progress: Progress = lambda variant, total, done: None,
+    progress: Progress = lambda place, total, done: None,
 ) -> tuple[Artifact, tuple[Calibrated, ...]]:
     """Try settings on the examples of ``data``, choose one for each model, and write it down.
 
@@ -120,20 +121,25 @@ def calibrate_artifact(
     texts = encoder.encode(examples)
     feeds = [batch.feeds for batch in encoder.batches(texts, 1)]
     results = []
-    for variant, path in choose_variants(artifact, options.variants).items():
-        if options.variants and variant not in options.variants:
-            continue
+    models = {
+        variant: path
+        for variant, path in choose_variants(artifact, options.variants).items()
+        if not options.variants or variant in options.variants
+    }
+    for number, (variant, path) in enumerate(models.items(), start=1):
         session = CpuSession(path, threads=options.threads, inputs=artifact.inputs)
         labels = logits_of(session.run(feeds[0])).shape[1]
         truth = resolve_labels(examples, artifact_labels(artifact), labels)
-        points = _curve(session, feeds, rule, values, truth, variant, progress)
+        tried = values if options.values else _distinct(values, rule, labels)
+        place = f"{variant} ({number} of {len(models)})"
+        points = _curve(session, feeds, rule, tried, truth, place, progress)
         results.append(Calibrated(variant, points, choose(points, options.max_loss)))
     by_variant = {result.variant: result.to_dict(examples, options) for result in results}
-    models = [
+    records = [
         {**record, "calibration": by_variant.get(record["variant"], record.get("calibration"))}
         for record in artifact.manifest["models"]
     ]
-    return artifact.with_manifest({**artifact.manifest, "models": models}), tuple(results)
+    return artifact.with_manifest({**artifact.manifest, "models": records}), tuple(results)
 
 
 def _settings(artifact: Artifact, asked: Sequence[float]) -> tuple[ExitRule, list[float]]:
@@ -152,18 +158,26 @@ def _settings(artifact: Artifact, asked: Sequence[float]) -> tuple[ExitRule, lis
     return rule, [*values, rule.never]
 
 
+def _distinct(values: Sequence[float], rule: ExitRule, labels: int) -> list[float]:
+    """Leave out thresholds that do what 0 does: some label has a probability of 1/labels."""
+    if rule.name != "confidence":
+        return [*values]
+    return [value for value in values if not 0 < value <= 1 / labels]
+
+
 def _curve(
     session: CpuSession,
     feeds: Sequence[Feeds],
     rule: ExitRule,
     values: Sequence[float],
     truth: Truth,
-    variant: str,
+    place: str,
     progress: Progress,
 ) -> tuple[Point, ...]:
     shape = (len(values), len(feeds))
     classes, layers, times = np.empty(shape, np.int64), np.empty(shape), np.empty(shape)
     settings = [rule.feeds(value) for value in values]
+    progress(place, len(feeds), 0)
     for setting in settings:  # the first runs of a session are slow
         session.run(feeds[0] | setting)
     for row, text in enumerate(feeds):
@@ -174,7 +188,7 @@ def _curve(
             times[number, row] = (time.perf_counter() - start) * 1e3
             classes[number, row] = classes_of(logits_of(outputs))[0]
             layers[number, row] = outputs[LAYERS_USED][0]
-        progress(variant, len(feeds), row + 1)
+        progress(place, len(feeds), row + 1)
     full = classes[-1], times[-1]
     return tuple(
         measure_point(value, classes[number], layers[number], times[number], full, truth.classes)

@@ -24,6 +24,7 @@ class Point:
         mean_layers, p90_layers: passes used.
         mean_ms, median_ms: time of a run of one text.
         relative_ms: mean time in proportion to the full depth's.
+        same_layers: the pass after which every text left; ``None`` if they left at several.
     """
 
     value: float
@@ -34,6 +35,7 @@ class Point:
     mean_ms: float
     median_ms: float
     relative_ms: float
+    same_layers: int | None = None
 
     @property
     def loss(self) -> float:
@@ -91,6 +93,7 @@ def measure_point(
         mean_ms=float(times_ms.mean()),
         median_ms=float(np.median(times_ms)),
         relative_ms=float(times_ms.mean() / full_ms.mean()),
+        same_layers=int(layers[0]) if np.all(layers == layers[0]) else None,
     )
 
 

@@ -11,6 +11,7 @@ from exporter.benchmark.summary import precision_notices
 from exporter.cli.console import megabytes
 from exporter.comparisons import BASELINE, work
 from exporter.early_exit import exit_of
+from exporter.ratios import sessions_note
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -81,6 +82,8 @@ def print_bench(summaries: Sequence[Summary], notices: Sequence[str]) -> None:
         _print_run(group, console)
     for notice in (*precision_notices(summaries), *notices):
         console.print(f"! {notice}", markup=False)
+    if few := sessions_note(ratio for summary in summaries for ratio in summary.ratios.values()):
+        console.print(f"note: {few}", markup=False)
 
 
 def _console() -> Console:
@@ -178,7 +181,10 @@ def _ms(value: float | None) -> str:
 
 
 def _ratio(ratio: Ratio | None) -> str:
-    return "-" if ratio is None else f"{ratio.value:.2f}× ({ratio.low:.2f}–{ratio.high:.2f})"
+    if ratio is None:
+        return "-"
+    interval = f" ({ratio.low:.2f}–{ratio.high:.2f})" if ratio.has_interval else ""
+    return f"{ratio.value:.2f}×{interval}"
 
 
 def _remarks(record: Measurement) -> str:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from exporter.cli.console import FiniteFloat, clear_errors, output_console, progress_bar
+from exporter.cli.console import (
+    FiniteFloat,
+    clear_errors,
+    output_console,
+    progress_bar,
+    progress_steps,
+)
 from exporter.cli.labelled_text import labelled_text_options
 from exporter.cli.lists import CommaList
 
@@ -62,7 +70,7 @@ def calibrate(
     from exporter.calibration import CalibrationOptions, calibrate_artifact
 
     chosen = CalibrationOptions(variants=variants or (), values=values or (), **options)
-    with progress_bar() as progress:
+    with _progress() as progress:
         loaded = Artifact.load(artifact, check_hashes=True)
         written, results = calibrate_artifact(loaded, data, chosen, progress)
     if as_json:
@@ -71,6 +79,18 @@ def calibrate(
         click.echo(json.dumps(curves, indent=2, ensure_ascii=False))
     else:
         _print_curves(results, written.manifest["early_exit"], chosen.max_loss)
+        _print_notes(results, chosen.max_loss)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar; where no terminal is, a line for each model."""
+    if sys.stderr.isatty():
+        with progress_bar() as bar:
+            yield lambda place, total, done: bar(f"calibrating {place}", total, done)
+    else:
+        with progress_steps() as step:
+            yield lambda place, total, done: step(f"calibrating {place}")
 
 
 def _print_curves(
@@ -87,8 +107,8 @@ def _print_curves(
             "points lost",
             "layers",
             "p90",
-            "ms",
-            "of all",
+            "mean ms",
+            "÷ all",
             "",
         ):
             table.add_column(heading, justify="right")
@@ -106,10 +126,35 @@ def _print_curves(
             )
         console.print(f"{result.variant}: at most {max_loss:g} points lost", markup=False)
         console.print(table)
-        loss, (low, high) = result.chosen.loss, result.chosen.loss_interval
-        if high > max_loss and result.chosen is not result.points[-1]:
-            console.print(
-                f"note: {result.chosen.comparison.rows:,} examples cannot tell: the loss of "
-                f"{loss:.2f} points is known to within {low:+.1f} to {high:+.1f} only (95 %)",
-                markup=False,
-            )
+
+
+def _print_notes(results: Sequence[Calibrated], max_loss: float) -> None:
+    """Print each note once, with the models it is about where others have none or another."""
+    console = output_console()
+    noted: dict[str, list[str]] = {}
+    for result in results:
+        for note in _notes(result, max_loss):
+            noted.setdefault(note, []).append(result.variant)
+    for note, variants in noted.items():
+        names = "" if len(variants) == len(results) else f"{', '.join(variants)}: "
+        console.print(f"note: {names}{note}", markup=False)
+
+
+def _notes(result: Calibrated, max_loss: float) -> Iterator[str]:
+    point = result.chosen
+    if point is result.points[-1]:  # all layers
+        return
+    if point.same_layers is not None:
+        yield (
+            f"every text leaves after pass {point.same_layers}: with this data a model of that "
+            "depth would do"
+        )
+    loss, (low, high) = point.loss, point.loss_interval
+    if high > max_loss:
+        change = f"loss of {loss:.2f}"
+        if loss < 0:
+            change, low, high = f"gain of {-loss:.2f}", -high, -low
+        yield (
+            f"{point.comparison.rows:,} examples cannot tell: the {change} points is known to "
+            f"within {low:+.1f} to {high:+.1f} only (95 %)"
+        )

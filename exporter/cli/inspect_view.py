@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -43,6 +44,8 @@ def print_inspection(inspection: Inspection) -> None:
             f"Artifact {inspection.path}: {inspection.verdict}, sharing scheme "
             f"{inspection.scheme}; its files have the hashes of its manifest.",
         )
+    if inspection.early_exit is not None:
+        _line(console, f"Leaves early: {_early_exit(inspection.early_exit)}")
     models = inspection.models
     if len(models) > 1:
         _print_models(console, models)
@@ -56,6 +59,15 @@ def print_inspection(inspection: Inspection) -> None:
         elif model is models[0]:  # the others are the same model in other precisions
             _line(console, f"\n{model.path}")
             _print_facts(console, model)
+
+
+def _early_exit(early_exit: Mapping[str, Any]) -> str:
+    by_data: dict[str, list[str]] = {}
+    for variant, one in early_exit["calibrated"].items():
+        value = "never" if one["value"] is None else f"{one['value']:g}"
+        by_data.setdefault(one["data"], []).append(f"{variant} {value}")
+    chosen = [f"calibrated on {data}: {', '.join(values)}" for data, values in by_data.items()]
+    return "; ".join([early_exit["rule"], *(chosen or ["not calibrated"])])
 
 
 def _print_models(console: Console, models: Iterable[ModelInspection]) -> None:

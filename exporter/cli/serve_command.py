@@ -106,6 +106,9 @@ def _announce(console: Console, start: Started, *, kept: bool) -> None:
 
     for url in start.urls:
         console.print(f"serving on {url}", markup=False)
+    models = [f"{name} ({', '.join(variants)})" for name, variants in start.models.items()]
+    console.print(f"models: {_printable(', '.join(models))}", markup=False)
+    console.print("pages: /demo/ to try them, /bench/ to measure them", markup=False)
     if start.plain_url:
         console.print(f"plain http at {start.plain_url} says what is missing there", markup=False)
     if start.scan_url:

@@ -53,10 +53,28 @@ def inspect_path(
             for record in artifact.manifest["models"]
         )
         scheme, verdict = (artifact.manifest.get(key) for key in ("scheme", "verdict"))
-        return Inspection(str(path), "artifact", scheme, verdict, models)
+        early_exit = _early_exit(artifact.manifest)
+        return Inspection(str(path), "artifact", scheme, verdict, models, early_exit)
     files = _models_in(path) if path.is_dir() else [path]
     models = tuple(_inspect_file(file, {}, transfer, progress) for file in files)
     return Inspection(str(path), "folder" if path.is_dir() else "file", None, None, models)
+
+
+def _early_exit(manifest: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return by which rule models leave, and the setting that was chosen for each."""
+    if (early_exit := manifest.get("early_exit")) is None:
+        return None
+    chosen = {m["variant"]: c for m in manifest["models"] if (c := m.get("calibration"))}
+    return {
+        "rule": early_exit["rule"],
+        "calibrated": {
+            variant: {
+                "data": one["data"],
+                "value": None if one["value"] == early_exit["never"] else one["value"],
+            }
+            for variant, one in chosen.items()
+        },
+    }
 
 
 def _models_in(folder: Path) -> list[Path]:

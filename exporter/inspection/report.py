@@ -139,6 +139,8 @@ class Inspection:
         scheme: the artifact's sharing scheme.
         verdict: the artifact's.
         models: its model files.
+        early_exit: the manifest's: ``rule``, and ``calibrated``: per model ``data`` and ``value``,
+            ``None`` where that never leaves. ``None`` where no model can leave early.
     """
 
     path: str
@@ -146,6 +148,7 @@ class Inspection:
     scheme: str | None
     verdict: str | None
     models: tuple[ModelInspection, ...]
+    early_exit: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; all sizes are integers of bytes. Keys keep their meaning.
@@ -153,7 +156,9 @@ class Inspection:
         ::
 
             {"schema": 2, "path": …, "kind": "file" | "folder" | "artifact",
-             "artifact": null | {"scheme": …, "verdict": …, "hashes": "passed"},
+             "artifact": null | {"scheme": …, "verdict": …, "hashes": "passed",
+                                 "early_exit": null | {"rule", "calibrated":
+                                     {variant: {"data", "value": null if it never leaves}}}},
              "models": [{
                "path", "variant", "verdict",
                "coverage": null | {"operations_reached", "operations_total", "bytes_reached",
@@ -184,7 +189,12 @@ class Inspection:
         """
         artifact = None
         if self.kind == "artifact":
-            artifact = {"scheme": self.scheme, "verdict": self.verdict, "hashes": "passed"}
+            artifact = {
+                "scheme": self.scheme,
+                "verdict": self.verdict,
+                "hashes": "passed",
+                "early_exit": self.early_exit,
+            }
         return {
             "schema": INSPECTION_SCHEMA,
             "path": self.path,

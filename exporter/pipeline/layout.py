@@ -55,8 +55,9 @@ class LayoutReport:
         asked: what the person asked for.
         chosen: ``rolled`` or ``unrolled``.
         why: the reason, for people.
-        loops: per loop: iterations, nodes of the body, bytes stacked per iteration. Those that
-            came with the source stand last; iterations are ``None`` where they are computed.
+        loops: per loop of the finished graph: iterations, nodes of the body, bytes stacked per
+            iteration. Those that came with the source stand last; iterations are ``None`` where
+            they are computed.
         unrolled_runs: runs of alike blocks that stay written out, with the reason.
     """
 
@@ -122,7 +123,6 @@ def lay_out(
     records = list(run_recipe(model, share_recipe(), contract))
     if fuse:
         records += run_recipe(model, fuse_recipe(keep), contract)
-    given = _loops(model)
     records += run_recipe(model, (_one(roll, "layers are equal once weights are"),), contract)
     if depths is not None:
         # A layer of two equal halves, say, would show twice as many blocks.
@@ -146,7 +146,7 @@ def lay_out(
     if asked == "unrolled":
         report = _report_unrolled(roll, unroll, _loops(model))
     else:
-        report = _report(asked, roll, depths, given)
+        report = _report(asked, roll, _loops(model))
     return LaidOut(model, unrolled, rolled, tuple(records), report)
 
 
@@ -180,21 +180,16 @@ def _report_unrolled(
 
 
 def _report(
-    asked: LayoutChoice,
-    roll: RollRepeatedBlocksPass,
-    depths: Sequence[int] | None,
-    given: tuple[dict[str, Any], ...],
+    asked: LayoutChoice, roll: RollRepeatedBlocksPass, found: tuple[dict[str, Any], ...]
 ) -> LayoutReport:
-    rolled = roll.rolled
+    """Describe the loops of the finished graph, those that were made here first."""
+    stacked = {run.value: run.stacked_bytes for run in roll.rolled}
     loops = tuple(
-        {
-            "loop": run.value,
-            "iterations": depths[index] if depths is not None else run.blocks,
-            "nodes": run.nodes_per_block,
-            "stacked_bytes_per_iteration": run.stacked_bytes,
-        }
-        for index, run in enumerate(rolled)
+        {**loop, "stacked_bytes_per_iteration": stacked[loop["loop"]]}
+        for loop in found
+        if loop["loop"] in stacked
     )
+    given = tuple(loop for loop in found if loop["loop"] not in stacked)
     skipped = _skipped(roll)
     if loops:
         why = "asked for" if asked == "rolled" else _WHY_ROLLED

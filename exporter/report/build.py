@@ -12,7 +12,7 @@ from exporter.report.caveats import Incident, doubts, incidents, incomparable
 from exporter.report.exits import ExitCurve
 from exporter.report.figures import Setting, settings_of, variant_order
 from exporter.report.headline import Headline, headline
-from exporter.report.naming import DeviceNames
+from exporter.report.naming import DeviceNames, variant_name
 from exporter.report.side_by_side import SideBySide, side_by_side
 from exporter.report.sizes import Described, Model, describe, models_of
 from exporter.report.sources import Notice, unique_records
@@ -57,6 +57,17 @@ class Section:
     against: str = "unshared fp32"
     artifacts: tuple[str, ...] = ()
     repeated: bool = False
+
+    @property
+    def opponent(self) -> str:
+        """What the table of ratios compares with, as its heading says."""
+        if self.artifacts:
+            return self.artifacts[0]
+        found = [c for s in self.settings for row in s.rows for c in row.comparisons]
+        if any(comparison.main for comparison in found):
+            return "the unshared baseline"
+        names = {variant_name(comparison.against) for comparison in found}
+        return names.pop() if len(names) == 1 else "each other"
 
     @property
     def exits(self) -> tuple[ExitCurve, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from exporter.ratios import sessions_note
 from exporter.records import Evaluation, Flag, Measurement
 from exporter.report.figures import Setting
 from exporter.report.naming import DeviceNames, Workload, variant_name, where
@@ -90,7 +91,7 @@ def doubts(
         )
         for flag, items in groups.items()
     ]
-    return [*found, *_single_processes(settings)]
+    return [*found, *_few_processes(settings)]
 
 
 def _some(subjects: Iterable[str]) -> str:
@@ -215,17 +216,16 @@ def _unpaired(settings: Sequence[Setting]) -> Iterable[str]:
         )
 
 
-def _single_processes(settings: Sequence[Setting]) -> Iterable[tuple[str, str]]:
-    """Say where intervals do not cover how processes of one file differ."""
+def _few_processes(settings: Sequence[Setting]) -> Iterable[tuple[str, str]]:
+    """Say where there is no interval, or one that is too wide to say anything."""
     times = [c.time for s in settings for r in s.rows for c in r.comparisons if c.time]
-    single = sum(time.sessions < 2 for time in times)
-    if single:
+    few = sum(sessions_note([time]) is not None for time in times)
+    if note := sessions_note(times):
         text = (
-            f"{single:,} of {count(len(times), 'latency ratio')} rest on a single process of "
-            "each file; two processes of one file differ by 1 to 3 %, which their intervals "
-            "leave out"
+            f"in {few:,} of {count(len(times), 'latency ratio')} there was only a process or two "
+            f"of each file, and two processes of one file differ by 1 to 3 %: {note}"
         )
-        yield "one process", text
+        yield "few processes", text
 
 
 def _other_data(

@@ -90,6 +90,13 @@ class Comparison:
     main: bool = False
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of ``time``, where it was computed and covers several processes."""
+        if self.time is None or not (self.interval_known and self.time.has_interval):
+            return None
+        return self.time.low, self.time.high
+
+    @property
     def verdict(self) -> str:
         """``faster``, ``slower``, ``no clear difference`` or ``not known``."""
         if self.time is None or not self.interval_known:

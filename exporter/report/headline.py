@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.comparisons import is_baseline
-from exporter.early_exit import exit_of
+from exporter.early_exit import exit_name, exit_of
 from exporter.ratios import Ratio
 from exporter.records import Evaluation
 from exporter.report.figures import Comparison, Row, Setting
@@ -95,7 +95,8 @@ def headline(
         chosen = min(candidates, key=lambda c: c.model.file.file_bytes)
         rule = "the smallest file; there was no baseline to compare times with"
     latency, details = _time_parts(chosen, settings)
-    sentence = f"{chosen.model.name}: {_size_part(chosen.model)}, {latency}."
+    early = _early_part(chosen)
+    sentence = f"{chosen.model.name}: {_size_part(chosen.model)}, {latency}{early}."
     if shared := _shared_part(chosen.model, models):
         details.append(shared)
     if accuracy := _accuracy_part(chosen.model, evaluations):
@@ -175,6 +176,24 @@ def _time_parts(chosen: _Candidate, settings: Sequence[Setting]) -> tuple[str, l
     ]
 
 
+def _early_part(chosen: _Candidate) -> str:
+    """Name what the same file does where it leaves early, if that was measured beside it."""
+    name = exit_name(chosen.model.variant)
+    found = [
+        (row, comparison.time.value)
+        for setting, full in chosen.rows
+        if (row := setting.row(name)) and row.record.model.sha256 == full.record.model.sha256
+        for comparison in row.comparisons
+        if comparison.against == chosen.model.variant and comparison.time and row.trusted
+    ]
+    if not found:
+        return ""
+    ends = [ratio(value) for value in (min(v for _, v in found), max(v for _, v in found))]
+    span = " to ".join(dict.fromkeys(ends))
+    run = f"{milliseconds(found[0][0].typical_ms)}, " if len(found) == 1 else ""
+    return f"; leaving early ({variant_name(name)}) {run}{span} the latency of all its layers"
+
+
 def verdict_note(verdicts: Sequence[str]) -> str:
     """Add to ratios, in brackets, what all of them come to, unless that is ``faster``."""
     (common, *others) = dict.fromkeys(verdicts)
@@ -182,7 +201,9 @@ def verdict_note(verdicts: Sequence[str]) -> str:
 
 
 def _sure(time: Ratio) -> str:
-    return f"95 % interval of the ratio {time.low:.2f}–{time.high:.2f}; " if time.pairs else ""
+    if not time.has_interval:
+        return ""
+    return f"95 % interval of the ratio {time.low:.2f}–{time.high:.2f}; "
 
 
 def _failed_baselines(settings: Sequence[Setting]) -> list[str]:

@@ -62,8 +62,7 @@ def _section(section: Section) -> Iterator[_Part]:
     yield _list("Where it loses", map(_inline, section.headline.losses))
     yield _table("Sizes", tables.size_table(section.models, section.against))
     ratios = tables.ratio_table(section.settings)
-    beside = section.artifacts[0] if section.artifacts else "the unshared baseline"
-    yield _table(f"Against {_inline(beside)} (below 1 is better)", ratios)
+    yield _table(f"Against {_inline(section.opponent)} (below 1 is better)", ratios)
     yield _table("Latency", tables.latency_table(section.settings))
     yield _table("Loading and memory", tables.load_table(section.settings))
     yield _table("Accuracy", tables.accuracy_table(section.evaluations))
@@ -75,21 +74,24 @@ def _text(*lines: str) -> _Part:
 
 
 def _table(title: str, table: Table) -> _Part:
-    rows = [(group.heading, row) for group in table.groups for row in group.rows]
-    grouped = any(heading for heading, _ in rows)
+    count = sum(group.size for group in table.groups)
     titles = [column.title for column in table.columns]
     rules = ["--:" if column.numeric else "---" for column in table.columns]
 
     def lines(limit: int) -> Iterator[str]:
-        if not rows:
+        if not count:
             return
-        yield from ("", f"### {title}", "")
-        yield _line([*(["where"] if grouped else []), *titles])
-        yield _line([*(["---"] if grouped else []), *rules])
-        for heading, row in rows[:limit]:
-            first = [_cell(heading)] if grouped else []
-            yield _line([*first, *(_cell(cell.text) for cell in row)])
-        if (rest := len(rows) - limit) > 0:
+        yield from ("", f"### {title}")
+        left = limit
+        for group in table.groups:
+            if left <= 0:
+                break
+            if group.heading:
+                yield from ("", f"#### {_inline(brief(group.heading, 160))}")
+            yield from ("", _line(titles), _line(rules))
+            yield from (_line(_cell(cell.text) for cell in row) for row in group.rows[:left])
+            left -= group.size
+        if (rest := count - limit) > 0:
             yield from ("", f"{rest:,} more rows are left out here.")
 
     return lines

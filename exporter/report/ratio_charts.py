@@ -42,8 +42,9 @@ def ratio_charts(settings: Sequence[Setting]) -> list[tuple[str, str, Chart]]:
     ]
     ends = [
         end
-        for *_, time in entries
-        for end in (max(time.low, time.value / REACH), min(time.high, time.value * REACH))
+        for *_, comparison, time in entries
+        for low, high in [comparison.interval or (time.value, time.value)]
+        for end in (max(low, time.value / REACH), min(high, time.value * REACH))
     ]
     axis = log_axis(ends, ratio)
     titles = [setting.title for setting in settings]
@@ -94,7 +95,8 @@ def _against(entries: Sequence[_Entry]) -> str:
 
 def _draw(chart: Chart, label: str, entry: _Entry) -> None:
     setting, row, comparison, time = entry
-    interval = f" ({time.low:.2f}–{time.high:.2f})" if comparison.interval_known else ""
+    known = comparison.interval
+    interval = "" if known is None else f" ({known[0]:.2f}–{known[1]:.2f})"
     wrong = "" if row.trusted else ", outputs wrong"
     value = f"{ratio(time.value)}{interval}"
     style = "worse" if wrong else "value"
@@ -102,8 +104,9 @@ def _draw(chart: Chart, label: str, entry: _Entry) -> None:
     tone = {"slower": "worse", "faster": "model"}.get(comparison.verdict, "reference")
     title = f"{row.name} on {setting.title}, {setting.workload}: {value}{wrong}"
     place = chart.axis.place
-    y, low, high = top + 4, place(time.low), place(time.high)
-    chart.shapes.append(Line(low, y, high, y, f"{tone} interval", title))
+    y = top + 4
+    if known is not None:
+        chart.shapes.append(Line(place(known[0]), y, place(known[1]), y, f"{tone} interval", title))
     chart.shapes.append(Dot(place(time.value), y, 3.5, f"{tone} estimate", title))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from exporter.early_exit import exit_of
 from exporter.records import Evaluation, LayersUsed, Measurement
 from exporter.report.build import DeviceLine
 from exporter.report.charts import PHASES
@@ -148,13 +149,13 @@ def ratio_table(settings: Sequence[Setting]) -> Table:
 
 def _comparison_cells(row: Row, comparison: Comparison) -> tuple[Cell, ...]:
     time = comparison.time
-    known = time is not None and comparison.interval_known
+    interval = comparison.interval
     verdict = comparison.missing or comparison.verdict
     return (
         Cell(row.name),
         Cell(variant_name(comparison.against)),
         _ratio(time.value if time else None),
-        Cell(f"{time.low:.3f}–{time.high:.3f}" if known and time else "–"),
+        Cell("–" if interval is None else f"{interval[0]:.3f}–{interval[1]:.3f}"),
         Cell(verdict, style={"slower": "worse", "faster": "better"}.get(verdict, "")),
         Cell(f"{time.pairs:,}", time.pairs) if time else Cell("–"),
         Cell(f"{time.sessions:,}", time.sessions) if time else Cell("–"),
@@ -185,13 +186,13 @@ def latency_table(settings: Sequence[Setting]) -> Table:
         Column("flags", "flags", numeric=False),
     )
     cells = {
-        id(s): [_latency_cells(row, mean=on_texts, layers=leaves_early) for row in s.rows]
+        id(s): [_latency_cells(row, s, mean=on_texts, layers=leaves_early) for row in s.rows]
         for s in settings
     }
     return Table("Latency of one steady run", columns, _by_setting(settings, cells))
 
 
-def _latency_cells(row: Row, *, mean: bool, layers: bool) -> tuple[Cell, ...]:
+def _latency_cells(row: Row, setting: Setting, *, mean: bool, layers: bool) -> tuple[Cell, ...]:
     record, spread = row.record, row.spread
     if spread is None:
         figures = [Cell("–")] * (7 + mean + layers)
@@ -210,16 +211,28 @@ def _latency_cells(row: Row, *, mean: bool, layers: bool) -> tuple[Cell, ...]:
         ]
     used = record.threads_used
     check = record.check
-    error = "" if check.relative_error is None else f" ({check.relative_error:.1e})"
-    outputs = f"{check.status}{error}" if row.measured else record.status
     bad = not row.trusted
     return (
         Cell(row.name),
         *figures,
         Cell("–" if used is None else str(used), used),
-        Cell(outputs, check.relative_error, "worse" if bad else ""),
+        Cell(_outputs(row, setting), check.relative_error, "worse" if bad else ""),
         Cell(", ".join(record.flags) or "–"),
     )
+
+
+def _outputs(row: Row, setting: Setting) -> str:
+    """Say what the self-check found; what leaves early is a file that was checked as a whole."""
+    check, full = row.record.check, exit_of(row.variant)
+    if not row.measured:
+        return row.record.status
+    if check.status == "not run" and full is not None:
+        sha256 = row.record.model.sha256
+        same = (r for r in setting.rows if r.variant == full and r.record.model.sha256 == sha256)
+        if any(one.record.check.status == "passed" for one in same):
+            return f"as {variant_name(full)}"
+    error = "" if check.relative_error is None else f" ({check.relative_error:.1e})"
+    return f"{check.status}{error}"
 
 
 def load_table(settings: Sequence[Setting]) -> Table:

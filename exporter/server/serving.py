@@ -9,7 +9,7 @@ import resource
 import secrets
 import signal
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -79,12 +79,14 @@ class Started:
         scan_url: the same with the token, for the code to scan; ``None`` on loopback.
         plain_url: where plain http explains itself.
         token: for devices that cannot scan.
+        models: the variants of each artifact, by its name.
     """
 
     urls: tuple[str, ...]
     scan_url: str | None
     plain_url: str | None
     token: str
+    models: Mapping[str, tuple[str, ...]]
 
 
 def _ignore(_: object) -> None:
@@ -195,4 +197,8 @@ def _started(service: Service, binding: Binding, options: ServeOptions) -> Start
         scan_url=f"{urls[0]}#token={service.token}" if options.lan else None,
         plain_url=f"http://{hosts[0]}:{binding.port + 1}/" if binding.plain else None,
         token=service.token,
+        models={
+            served.name: tuple(model["variant"] for model in served.artifact.manifest["models"])
+            for served in service.site.artifacts
+        },
     )

@@ -12,7 +12,7 @@ import pytest
 
 from exporter.artifact import MANIFEST_NAME, Artifact, sha256_file
 from exporter.calibration import CalibrationOptions, Point, calibrate_artifact, choose
-from exporter.calibration.calibrate import _settings
+from exporter.calibration.calibrate import _distinct, _settings
 from exporter.early_exit import RULES, calibrated_setting, exit_name, exit_of
 from exporter.errors import ArtifactError, BenchmarkError
 from exporter.scores import Comparison
@@ -161,6 +161,34 @@ def test_calibrating_another_model_keeps_what_is_there(artifact: Artifact, data:
     assert settings[1] is not None
     assert settings[1].layers == LAYERS
     assert settings[1].feeds == {"exit_threshold": np.float32(0.9)}
+
+
+def test_thresholds_that_cannot_differ_from_0_are_tried_only_if_asked_for(
+    artifact: Artifact, data: Path
+) -> None:
+    _, (by_rule,) = calibrate_artifact(artifact, data, CalibrationOptions(variants=["int8"]))
+    assert [point.value for point in by_rule.points][:3] == [0.0, 0.55, 0.6]  # of two labels
+    options = CalibrationOptions(values=(0, 0.5), variants=["int8"])
+    _, (asked,) = calibrate_artifact(artifact, data, options)
+    assert [point.value for point in asked.points] == [0.0, 0.5, 1.0]
+    rule = RULES["confidence"]
+    assert _distinct(rule.values, rule, 1_000)[:2] == [0.0, 0.5]
+    change = RULES["change"]
+    assert _distinct(change.values, change, 2) == [*change.values]
+
+
+def test_a_point_knows_the_pass_after_which_every_text_left(artifact: Artifact, data: Path) -> None:
+    options = CalibrationOptions(values=VALUES, variants=["int8"])
+    _, (int8,) = calibrate_artifact(artifact, data, options)
+    assert [point.same_layers for point in int8.points] == [1, 1, None, 3]
+
+
+def test_progress_tells_which_of_how_many_models(artifact: Artifact, data: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    calibrate_artifact(artifact, data, progress=lambda *step: seen.append(step))
+    assert seen[0] == ("fp32 (1 of 2)", 4, 0)
+    assert seen[-1] == ("int8 (2 of 2)", 4, 4)
+    assert len(seen) == 2 * 5
 
 
 def test_a_patience_that_no_depth_reaches_is_not_tried(tmp_path: Path, data: Path) -> None:

@@ -65,10 +65,37 @@ def test_the_table_has_a_row_per_model_with_its_ratios(made: Artifact) -> None:
     assert "…" not in result.stdout  # nothing was cut off
 
 
+@pytest.mark.usefixtures("launcher")
+@pytest.mark.parametrize(
+    ("sessions", "shown", "note"),
+    [
+        ("1", "0.50× ", "note: 1 session is too few for an interval; use --sessions 4 or more"),
+        (
+            "2",
+            "0.50× (0.50–0.50)",
+            "note: 2 sessions are too few for an interval; use --sessions 4 or more",
+        ),
+        ("3", "0.50× (0.50–0.50)", None),
+    ],
+)
+def test_too_few_sessions_for_an_interval_are_said(
+    made: Artifact, sessions: str, shown: str, note: str | None
+) -> None:
+    result = CliRunner().invoke(
+        main, ["bench", str(made.folder), *SHORT, "--sessions", sessions, "--min-runs", "6"]
+    )
+    assert shown in rows(result.stdout)["fp32"]
+    assert ("(0.50" in result.stdout) is (sessions != "1")
+    notes = [line for line in result.stdout.splitlines() if line.startswith("note")]
+    assert notes == ([note] if note else [])
+
+
 def test_slower_than_fp32_is_said_plainly(made: Artifact, launcher: FakeLauncher) -> None:
     launcher.scripts["int8"] = Script((30.0,))
     result = run(made.folder)
     assert "! demo: int8 is slower than fp32 (3.00×, 3.00–3.00)" in result.stdout
+    once = CliRunner().invoke(main, ["bench", str(made.folder), *SHORT, "--sessions", "1"])
+    assert "! demo: int8 is slower than fp32 (3.00×): cpu" in once.stdout
 
 
 def test_outputs_that_cannot_be_compared_are_a_remark(

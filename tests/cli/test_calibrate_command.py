@@ -33,7 +33,11 @@ def run(*arguments: object) -> Result:
 def test_the_table_has_the_curve_and_marks_the_choice(artifact: Artifact, data: Path) -> None:
     result = run(artifact.folder, "--data", data, "--values", "0,0.9", "--variant", "fp32")
     assert result.exit_code == 0, result.output
-    *lines, note = [line.split() for line in result.stdout.splitlines()]
+    *lines, alike, note = [line.split() for line in result.stdout.splitlines()]
+    assert lines[1][-4:] == ["mean", "ms", "÷", "all"]
+    assert " ".join(alike) == (
+        "note: every text leaves after pass 1: with this data a model of that depth would do"
+    )
     assert lines[0] == ["fp32:", "at", "most", "0.5", "points", "lost"]
     assert lines[1][0] == "exit_threshold"
     columns = [(row[0], row[1], row[2], row[3]) for row in lines[2:]]
@@ -61,6 +65,36 @@ def test_a_note_says_when_the_examples_are_too_few(
 def test_all_layers_lose_nothing_however_few_the_examples(artifact: Artifact, data: Path) -> None:
     result = run(artifact.folder, "--data", data, "--values", "1", "--variant", "fp32")
     assert "examples cannot tell" not in result.stdout
+
+
+def test_a_note_is_printed_once_and_names_models_where_it_is_not_of_all(
+    artifact: Artifact, tmp_path: Path
+) -> None:
+    data = tmp_path / "alike.csv"
+    data.write_text("text,label\ngood,positive\nbad,negative\ngood good good film,positive\n")
+    both = run(artifact.folder, "--data", data, "--values", "0.6", "--max-loss", "100")
+    notes = [line for line in both.stdout.splitlines() if line.startswith("note")]
+    assert notes == [
+        "note: every text leaves after pass 1: with this data a model of that depth would do"
+    ]
+    other = run(artifact.folder, "--data", data, "--values", "0.9", "--max-loss", "100")
+    assert "every text leaves" not in other.stdout
+
+
+def test_a_loss_below_0_is_called_a_gain(artifact: Artifact, tmp_path: Path) -> None:
+    data = tmp_path / "gain.csv"
+    data.write_text("text,label\ngood good film,positive\nbad,negative\n")
+    result = run(artifact.folder, "--data", data, "--values", "0", "--variant", "int8")
+    assert "the gain of 50.00 points is known to within -" in result.stdout
+    assert "loss of -" not in result.stdout
+
+
+def test_without_a_terminal_there_is_a_line_for_each_model(artifact: Artifact, data: Path) -> None:
+    result = run(artifact.folder, "--data", data, "--values", "0")
+    assert result.stderr.splitlines() == [
+        "calibrating fp32 (1 of 2) …",
+        "calibrating int8 (2 of 2) …",
+    ]
 
 
 def test_json_is_what_the_manifest_holds(artifact: Artifact, data: Path) -> None:

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 
 from exporter.artifact import Artifact
 from exporter.cli.main import main
+from tests.evaluation.exits import calibrated, leaving_artifact
 from tests.inspection.helpers import matrix
 from tests.passes.helpers import build
 
@@ -116,6 +117,27 @@ def test_an_artifact_shows_its_variants_side_by_side(artifact: Artifact) -> None
     assert rows["baseline"].rstrip().endswith("not run")
     (loop,) = artifact.manifest["layout"]["loops"]
     assert f"{loop['loop']}: {loop['iterations']} × " in rows["Rolled:"]
+
+
+def test_an_artifact_that_leaves_early_says_by_what_rule_and_setting(tmp_path: Path) -> None:
+    artifact = leaving_artifact(tmp_path / "exit-onnx")
+    assert "Leaves early: confidence; not calibrated" in run(artifact.folder).stdout.splitlines()
+    artifact = calibrated(artifact, 0.9)
+    lines = run(artifact.folder).stdout.splitlines()
+    assert "Leaves early: confidence; calibrated on d.csv: fp32 0.9, int8 0.9" in lines
+    fp32, int8 = artifact.manifest["models"]
+    chosen = {**int8["calibration"], "data": "e.csv", "value": 1.0}
+    artifact.with_manifest({**artifact.manifest, "models": [fp32, {**int8, "calibration": chosen}]})
+    result = run(artifact.folder)
+    assert (
+        "Leaves early: confidence; calibrated on d.csv: fp32 0.9; calibrated on e.csv: int8 never"
+    ) in result.stdout.splitlines()
+    told = json.loads(run(artifact.folder, "--json").stdout)["artifact"]["early_exit"]
+    assert told["calibrated"]["int8"] == {"data": "e.csv", "value": None}
+
+
+def test_an_artifact_that_does_not_leave_early_says_nothing_of_it(artifact: Artifact) -> None:
+    assert "Leaves early" not in run(artifact.folder, "--no-transfer").stdout
 
 
 @pytest.fixture(scope="module")

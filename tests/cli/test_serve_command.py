@@ -129,6 +129,10 @@ def test_a_browser_gets_the_page_and_ctrl_c_ends_it(site: Path) -> None:
         url = running.wait_for("serving on").removeprefix("serving on ")
         assert url.startswith("http://127.0.0.1:")
         assert ask(url)[2] == PAGES["index.html"]
+        assert running.lines[1:3] == [
+            "models: model-onnx (fp32, int8, baseline)",
+            "pages: /demo/ to try them, /bench/ to measure them",
+        ]
         _, headers, body = ask(url + "api/artifacts.json")
         assert headers["Content-Type"] == "application/json; charset=utf-8"
         catalogue = json.loads(body)

@@ -14,6 +14,7 @@ import exporter.pipeline.checkpoint
 from exporter.artifact import Artifact
 from exporter.early_exit import NEVER_PATIENT, RuleName
 from exporter.errors import ExportError, PassError, VerificationError
+from exporter.inspection import inspect_path
 from exporter.models import EarlyExit, SharingScheme, save_checkpoint
 from exporter.passes.exit_early import ExitEarlyPass
 from exporter.passes.exit_rules import Look
@@ -59,6 +60,12 @@ def test_exits_are_compared_with_pytorch_row_by_row(confident: Artifact) -> None
     assert [output["output"] for output in cases[0]["outputs"]] == ["logits", "layers_used"]
     assert all(case["outputs"][1]["differing"] == 0 for case in cases)
     assert cases[4]["outputs"][1]["rms_reference"] not in (1.0, float(LAYERS))  # some in between
+
+
+def test_the_loop_is_counted_with_what_leaves_early(confident: Artifact) -> None:
+    (loop,) = confident.manifest["layout"]["loops"]
+    (seen,) = inspect_path(confident.folder, transfer=False).models[0].rolled
+    assert (loop["loop"], loop["iterations"], loop["nodes"]) == (seen.name, LAYERS, seen.nodes)
 
 
 def test_answers_that_later_passes_overwrite_fail_the_export(

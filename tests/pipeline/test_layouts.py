@@ -13,6 +13,7 @@ import transformers
 from exporter.artifact import Artifact
 from exporter.errors import ExportError
 from exporter.inputs import verification_cases
+from exporter.inspection import inspect_path
 from exporter.models import SharingScheme, save_checkpoint
 from exporter.pipeline import ExportOptions, export_model
 from exporter.pipeline import checkpoint as checkpoint_pipeline
@@ -71,6 +72,18 @@ def test_a_shared_layer_becomes_one_loop_of_the_models_depth(rolled: Artifact) -
     assert loops(rolled) == [6]
     assert rolled.manifest["verdict"] == "passed"
     assert rolled.manifest["worst_abs_error"] <= 1e-5
+
+
+@pytest.mark.parametrize("kind", ["rolled", "elastic"])
+def test_loops_are_told_as_an_inspection_finds_them(
+    kind: str, request: pytest.FixtureRequest
+) -> None:
+    artifact: Artifact = request.getfixturevalue(kind)
+    (loop,) = artifact.manifest["layout"]["loops"]
+    (seen,) = inspect_path(artifact.folder, transfer=False).models[0].rolled
+    assert (loop["loop"], loop["iterations"], loop["nodes"]) == (
+        seen.name, seen.iterations, seen.nodes,
+    )  # fmt: skip
 
 
 def test_depth_costs_no_bytes_and_no_capture(

@@ -64,13 +64,15 @@ def test_what_is_an_incident_already_is_no_doubt_as_well() -> None:
     assert (found.doubts, len(found.incidents)) == ((), 2)
 
 
-def test_intervals_of_single_processes_are_called_that() -> None:
-    single = dict(report(*trio()).doubts)["one process"]
-    assert single.startswith("3 of 3\xa0latency ratios rest on a single process")
-    several = [
-        measurement(v, [s] * 4, session_runs=(2, 2)) for v, s in (("baseline", 2.0), ("int8", 1.0))
-    ]
-    assert report(*several).doubts == ()
+@pytest.mark.parametrize(("sessions", "words"), [(1, "1 session is"), (2, "2 sessions are")])
+def test_too_few_processes_for_an_interval_are_called_that(sessions: int, words: str) -> None:
+    doubt = dict(report(*trio(session_runs=(40 // sessions,) * sessions)).doubts)["few processes"]
+    assert doubt.startswith("in 3 of 3\xa0latency ratios there was only a process or two of each")
+    assert doubt.endswith(f": {words} too few for an interval; use --sessions 4 or more")
+
+
+def test_several_processes_are_no_doubt() -> None:
+    assert report(*trio(session_runs=(10, 10, 10, 10))).doubts == ()
 
 
 def test_different_files_of_one_name_are_not_comparable() -> None:

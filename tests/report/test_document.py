@@ -66,4 +66,4 @@ def test_devices_evaluations_and_caveats_are_there() -> None:
         (2, "Phone", ["2026-03-01"]),
     ]
     assert found["artifacts"][0]["evaluations"][0]["accuracy"] == 0.905
-    assert [doubt["name"] for doubt in found["doubts"]] == ["one process"]
+    assert [doubt["name"] for doubt in found["doubts"]] == ["few processes"]

@@ -116,6 +116,14 @@ def test_ratios_of_several_workloads_of_a_place_are_drawn_per_model() -> None:
     assert list(drawn(charts[0][2])) == ["sequence 16", "sequence 128"]
 
 
+def test_a_single_process_is_a_dot_without_a_line() -> None:
+    records = trio()
+    ((_, _, chart),) = ratio_charts(settings_of(records, DeviceNames(records)))
+    assert not [s for s in chart.shapes if isinstance(s, Line) and "interval" in s.style]
+    assert drawn(chart).keys() == {"fp32", "int8"}
+    assert "(" not in chart.summary[1]
+
+
 def test_a_wide_interval_does_not_squeeze_the_others() -> None:
     records = [
         measurement("baseline", [10.0] * 4, session_runs=(2, 2)),

@@ -18,7 +18,7 @@ def plain(text: str) -> str:
 
 
 def test_one_setting_gives_size_ratio_and_place() -> None:
-    found = headline(trio(int8=0.71))
+    found = headline(trio(int8=0.71, session_runs=(20, 20)))
     assert plain(found.sentence) == (
         "int8: 0.90 MB (0.72 MB on the wire), 10.0× smaller than the unshared fp32 baseline, "
         "0.71× its latency on Laptop, onnxruntime 1.27.0."
@@ -26,6 +26,26 @@ def test_one_setting_gives_size_ratio_and_place() -> None:
     assert "95 % interval of the ratio 0.71–0.71" in found.details[0]
     assert found.losses == ()
     assert "Nothing measured was clearly slower" in " ".join(found.details)
+    single = headline(trio(int8=0.71))
+    assert single.sentence == found.sentence
+    assert "interval" not in " ".join(single.details)
+
+
+def test_what_leaves_early_is_named_beside_the_file_that_does_so() -> None:
+    early = measurement("int8-exit", [2.5] * 40, content="int8")
+    without = headline([*trio(int8=0.5)[1:], early])
+    assert plain(without.sentence) == (
+        "int8: 0.90 MB (0.72 MB on the wire), 5.15 ms per run on Laptop, onnxruntime 1.27.0; "
+        "leaving early (int8-exit) 2.50 ms, 0.49× the latency of all its layers."
+    )
+    phone = trio(int8=0.8, device=PHONE, run="b")
+    phone.append(measurement("int8-exit", [2.0] * 40, content="int8", device=PHONE, run="b"))
+    records = [*trio(int8=0.5), early, *phone]
+    assert plain(headline(records).sentence).endswith(
+        "on 2 devices; leaving early (int8-exit) 0.24× to 0.49× the latency of all its layers."
+    )
+    other = measurement("int8-exit", [2.5] * 40, content="another file")
+    assert "leaving early" not in headline([*trio(int8=0.5)[1:], other]).sentence
 
 
 def test_what_sharing_alone_does_is_told_apart_from_the_precision() -> None:

@@ -4,19 +4,22 @@ import re
 
 import pytest
 
-from exporter.records import Record
-from exporter.report import render_markdown
+from exporter.records import Check, Record
+from exporter.report import render_html, render_markdown
 from exporter.report.markdown import MAX_CHARACTERS
 from tests.report.making import PHONE, evaluation, measurement, trio
 from tests.report.test_page import HOSTILE, hostile_records
 
 
 def tables(text: str) -> dict[str, list[list[str]]]:
-    """Read the tables below each heading: rows of cells, the header first."""
+    """Read the tables below each heading: rows of cells, the header first.
+
+    Those of places stand below one of their own; the places are left out.
+    """
     found: dict[str, list[list[str]]] = {}
     heading = ""
     for line in text.splitlines():
-        if line.startswith("#"):
+        if line.startswith("### "):
             heading = line.lstrip("# ")
         elif line.startswith("|"):
             cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
@@ -40,9 +43,44 @@ def test_tables_are_whole_and_hold_the_figures() -> None:
     for rows in found.values():
         assert len({len(row) for row in rows}) == 1
     ratios = found["Against the unshared baseline (below 1 is better)"]
-    cells = [row[3] for row in ratios if row[1:3] == ["int8", "unshared fp32"]]
+    cells = [row[2] for row in ratios if row[:2] == ["int8", "unshared fp32"]]
     assert cells == ["0.50×", "0.80×"]
-    assert [row[1] for row in found["Accuracy"][2:]] == ["fp32", "int8"]
+    assert [row[0] for row in found["Accuracy"][2:]] == ["fp32", "int8"]
+
+
+def test_a_place_stands_above_its_rows_and_not_in_each() -> None:
+    text = render_markdown([*trio(int8=0.5), *trio(int8=0.8, device=PHONE, run="b")])
+    latency = text.partition("### Latency\n")[2].partition("### Loading")[0]
+    place = "#### Laptop, onnxruntime 1.27.0: batch 1, sequence 128, 1 thread; 2026-03-01"
+    assert latency.splitlines()[:3] == ["", place, ""]
+    assert latency.count("Laptop") == latency.count("Phone") == 1
+    assert latency.count("| variant |") == 2
+
+
+@pytest.mark.parametrize(
+    ("variants", "heading"),
+    [
+        (("baseline", "int8"), "the unshared baseline"),
+        (("fp32", "int8"), "fp32"),
+        (("baseline-int8", "fp32", "int8"), "each other"),
+    ],
+)
+def test_ratios_are_headed_by_what_they_compare_with(
+    variants: tuple[str, ...], heading: str
+) -> None:
+    records = [measurement(variant, [4.0] * 4) for variant in variants]
+    assert f"### Against {heading} (below 1 is better)" in render_markdown(records)
+    assert f"<h2>Against {heading}</h2>" in render_html(records)
+
+
+def test_the_outputs_of_what_leaves_early_are_those_of_the_file() -> None:
+    unchecked = Check(status="not run")
+    early = measurement("int8-exit", [2.0] * 4, content="int8", check=unchecked)
+    latency = tables(render_markdown([measurement("int8", [4.0] * 4), early]))["Latency"]
+    outputs = latency[0].index("outputs")
+    assert [row[outputs] for row in latency[2:]] == ["passed (1.0e-03)", "as int8"]
+    both = [measurement("int8", [4.0] * 4, check=unchecked), early]
+    assert [row[outputs] for row in tables(render_markdown(both))["Latency"][2:]] == ["not run"] * 2
 
 
 def test_losses_failures_and_commands_are_listed() -> None:
