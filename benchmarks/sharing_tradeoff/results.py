@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -72,14 +73,16 @@ class Results:
     rows: Sequence[dict[str, Any]]
 
     def seeds(self) -> list[int]:
-        """Seeds of which every run is there that any seed has."""
+        """Seeds of which every run is there: both tasks, each with every scheme, either way."""
         runs: dict[int, set[tuple[Any, ...]]] = {}
+        schemes = {"none", "all"}
         for row in self.rows:
             run = row["run"]
+            schemes.add(run["scheme"])
             key = (run["task"], run["scheme"], run["distilled"])
             runs.setdefault(run["seed"], set()).add(key)
-        most = set().union(*runs.values()) if runs else set()
-        return sorted(seed for seed, found in runs.items() if found == most)
+        whole = set(itertools.product(("classify", "generate"), schemes, (False, True)))
+        return sorted(seed for seed, found in runs.items() if found >= whole)
 
     def schemes(self, task: str) -> list[str]:
         """Schemes of a task, that with most parameters first."""

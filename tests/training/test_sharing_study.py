@@ -296,6 +296,13 @@ def test_what_a_change_costs_more_under_sharing_is_its_interaction(results: Resu
     assert "plain" not in found
 
 
+def test_a_first_seed_that_is_not_whole_is_none_to_show(results: Results) -> None:
+    begun = [r for r in results.rows if r["run"]["seed"] == 0 and r["run"]["task"] == "classify"]
+    assert Results(begun).seeds() == []
+    begun += [r for r in results.rows if r["run"]["seed"] == 0 and r["run"]["scheme"] == "none"]
+    assert Results(begun).seeds() == []
+
+
 def test_a_seed_of_which_runs_are_missing_is_left_out(results: Results) -> None:
     fewer = [r for r in results.rows if r["run"] != results.rows[-1]["run"]]
     assert Results(fewer).seeds() == [0, 1]
