@@ -142,6 +142,10 @@ class SlowWorker:
         """See :class:`~exporter.runtimes.worker.Worker`."""
         return self._worker.outputs(feeds)
 
+    def compute(self, feeds: Feeds | None = None) -> tuple[float, dict[str, np.ndarray]]:
+        """See :class:`~exporter.runtimes.worker.Worker`."""
+        return self._worker.compute(feeds)
+
     def memory(self) -> Memory:
         """See :class:`~exporter.runtimes.worker.Worker`."""
         return self._worker.memory()

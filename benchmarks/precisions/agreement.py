@@ -10,6 +10,7 @@ tolerance.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import click
@@ -31,7 +32,7 @@ def main(artifacts: tuple[Path, ...], browsers: bool) -> None:
     """Run every model of ARTIFACTS in every runtime on the reference vectors."""
     places: dict[str, Callable[[Task], Worker]] = {"CPU": CpuWorker, "Node": NodeWorker}
     for browser in find_browsers() if browsers else ():
-        places[browser.name] = lambda task, browser=browser: BrowserWorker(task, browser)
+        places[browser.name] = partial(BrowserWorker, browser=browser)
     print("| model | runtime | error | difference to the CPU | tolerance |")
     print("|---|---|--:|--:|--:|")
     failed = False

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from exporter.models import SharedEncoder
+from exporter.models.encoder import AttentionBlock
 
 __all__ = ["CausalEncoder", "save_program"]
 
@@ -21,7 +23,7 @@ class CausalEncoder(SharedEncoder):
         hidden = self.embed(input_ids)
         later = torch.full((length, length), torch.finfo(hidden.dtype).min).triu(1)  # [S, S]
         for attention, ffn in zip(self.attention_order, self.ffn_order, strict=True):
-            block = self.attention_blocks[attention]
+            block = cast(AttentionBlock, self.attention_blocks[attention])
             x = block.norm(hidden)
             x, _ = block.attention(x, x, x, attn_mask=later, need_weights=False)
             hidden = self.ffn_blocks[ffn](hidden + block.dropout(x))

@@ -201,5 +201,5 @@ def _ask(teacher: CausalEncoder, passages: np.ndarray) -> tuple[np.ndarray, np.n
 
 def _save(path: Path, **arrays: np.ndarray) -> None:
     buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
+    np.savez(buffer, allow_pickle=False, **arrays)
     write_atomically(path, buffer.getvalue())

@@ -102,11 +102,13 @@ class Worker(Protocol):
 
     Attributes:
         opened: what opening told.
-        was_hidden: whether its page was ever out of sight, where browsers slow pages down.
     """
 
     opened: Opened
-    was_hidden: bool
+
+    @property
+    def was_hidden(self) -> bool:
+        """Whether its page was ever out of sight, where browsers slow pages down."""
 
     def run(self) -> float:
         """Run the model once; return milliseconds."""
