@@ -223,7 +223,8 @@ def _few_processes(settings: Sequence[Setting]) -> Iterable[tuple[str, str]]:
     if note := sessions_note(times):
         text = (
             f"in {few:,} of {count(len(times), 'latency ratio')} there was only a process or two "
-            f"of each file, and two processes of one file differ by 1 to 3 %: {note}"
+            f"of each file, and two processes of one file differ by 1 to 3 %: {note}, or on the "
+            "benchmark page 'Thorough'"
         )
         yield "few processes", text
 

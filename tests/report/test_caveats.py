@@ -68,7 +68,10 @@ def test_what_is_an_incident_already_is_no_doubt_as_well() -> None:
 def test_too_few_processes_for_an_interval_are_called_that(sessions: int, words: str) -> None:
     doubt = dict(report(*trio(session_runs=(40 // sessions,) * sessions)).doubts)["few processes"]
     assert doubt.startswith("in 3 of 3\xa0latency ratios there was only a process or two of each")
-    assert doubt.endswith(f": {words} too few for an interval; use --sessions 4 or more")
+    assert doubt.endswith(
+        f": {words} too few for an interval; use --sessions 4 or more, "
+        "or on the benchmark page 'Thorough'"
+    )
 
 
 def test_several_processes_are_no_doubt() -> None:
