@@ -23,6 +23,8 @@ zero after training, over all layers together; nothing is trained afterwards.
 LIMITS = """
 - Small encoders, short trainings and one language: claims about models of a hundred million \
 parameters, trained for days, are tried here in small and not refuted.
+- One learning rate for all schemes, one number of steps: a shared layer may want a lower rate, or \
+more steps, than it got.
 - Schemes are compared at equal depth and width. A shared encoder of equal size in bytes could be \
 wider.
 - Accuracy of next pieces and perplexity stand for generation; no text was written and judged.

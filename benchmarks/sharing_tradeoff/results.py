@@ -68,12 +68,14 @@ class Results:
 
     Args:
         rows: one per variant of a run, with ``run``, ``parameters`` and the variant's own.
+        tasks: what they should be of.
     """
 
     rows: Sequence[dict[str, Any]]
+    tasks: Sequence[str] = ("classify", "generate")
 
     def seeds(self) -> list[int]:
-        """Seeds of which every run is there: both tasks, each with every scheme, either way."""
+        """Seeds of which every run is there: all tasks, each with every scheme, either way."""
         runs: dict[int, set[tuple[Any, ...]]] = {}
         schemes = {"none", "all"}
         for row in self.rows:
@@ -81,7 +83,7 @@ class Results:
             schemes.add(run["scheme"])
             key = (run["task"], run["scheme"], run["distilled"])
             runs.setdefault(run["seed"], set()).add(key)
-        whole = set(itertools.product(("classify", "generate"), schemes, (False, True)))
+        whole = set(itertools.product(self.tasks, schemes, (False, True)))
         return sorted(seed for seed, found in runs.items() if found >= whole)
 
     def schemes(self, task: str) -> list[str]:
@@ -125,8 +127,8 @@ class Results:
         return Figure(tuple(row["loss"] / row["of"] for row in self.rows_of(cell)))
 
 
-def read_results(folder: Path) -> Results:
-    """Read all files of results in ``folder``.
+def read_results(folder: Path, tasks: Sequence[str] = ("classify", "generate")) -> Results:
+    """Read all files of results in ``folder``, which should be of ``tasks``.
 
     Raises:
         ValueError: there are none, or they are of different studies.
@@ -144,7 +146,8 @@ def read_results(folder: Path) -> Results:
             {"run": content["run"], "parameters": content["parameters"], **variant}
             for content in contents
             for variant in content["variants"]
-        ]
+        ],
+        tasks,
     )
 
 

@@ -1,8 +1,10 @@
 """What sharing layers costs and saves: every scheme, trained, distilled, quantized, pruned.
 
     python -m benchmarks.sharing_tradeoff.run [--workers 2] [--address tcp://…]
+    python -m benchmarks.sharing_tradeoff.run --study lower-rate
 
-Writes one file a run to ``raw``; the same command goes on where it was interrupted. Then
+Writes one file a run to ``raw``; the same command goes on where it was interrupted. The second
+one trains both ends again at half the learning rate, into ``raw-lower-rate``. Then
 
     python -m benchmarks.sharing_tradeoff.table
 
@@ -17,13 +19,15 @@ from pathlib import Path
 import click
 
 from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
-from benchmarks.sharing_tradeoff.settings import FULL, SMOKE
+from benchmarks.sharing_tradeoff.settings import FULL, LOWER_RATE, SMOKE
 from benchmarks.sharing_tradeoff.texts import collect
 from exporter.cli.training_progress import training_progress
 from exporter.errors import ExportError
 from exporter.packages import cache_folder
 
-RAW = Path(__file__).parent / "raw"
+HERE = Path(__file__).parent
+STUDIES = {"full": FULL, "lower-rate": LOWER_RATE, "smoke": SMOKE}
+RESULTS = {"full": HERE / "raw", "lower-rate": HERE / "raw-lower-rate"}
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -37,7 +41,15 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     show_default=True,
     help="Texts, teachers and snapshots; a cluster's machines must all see it.",
 )
-@click.option("--results", type=_FOLDER, default=RAW, show_default="raw", help="One file a run.")
+@click.option(
+    "--study",
+    type=click.Choice(list(STUDIES)),
+    default="full",
+    show_default=True,
+    help="lower-rate: both ends of sharing at half the learning rate; smoke: tiny models, to see "
+    "that it works.",
+)
+@click.option("--results", type=_FOLDER, show_default="raw or raw-lower-rate", help="A file a run.")
 @click.option(
     "--data-dir",
     type=_FOLDER,
@@ -45,19 +57,24 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     show_default="~/.cache/albert-export",
     help="Where archives are kept; they are fetched once.",
 )
-@click.option("--smoke", is_flag=True, help="Tiny models, to see that it works.")
 def main(
-    workers: int, address: str | None, work_dir: Path, results: Path, data_dir: Path, smoke: bool
+    workers: int,
+    address: str | None,
+    work_dir: Path,
+    study: str,
+    results: Path | None,
+    data_dir: Path,
 ) -> None:
     """Perform all runs that are not finished."""
+    results = results or RESULTS.get(study)
+    if results is None:
+        raise click.UsageError(f"--study {study} needs --results: its figures are not for keeping")
     folder, results = work_dir.resolve(), results.resolve()
-    if smoke and results == RAW:
-        raise click.UsageError("--smoke needs --results: its figures do not belong to the others")
     try:
         with training_progress() as progress:
             collect(data_dir, folder, progress)
         with connect(address, workers, folder) as client:
-            perform_all(client, SMOKE if smoke else FULL, folder, results, _tell)
+            perform_all(client, STUDIES[study], folder, results, _tell)
     except (ExportError, StudyError) as error:
         raise click.ClickException(str(error)) from error
 

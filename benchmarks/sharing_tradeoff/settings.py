@@ -6,14 +6,14 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from exporter.models import EncoderConfig, SharingScheme
 from exporter.training.loop import Schedule
 from exporter.training.snapshots import plain
 
-__all__ = ["FULL", "SMOKE", "Run", "Study", "TaskName"]
+__all__ = ["FULL", "LOWER_RATE", "SMOKE", "Run", "Study", "TaskName"]
 
 TaskName = Literal["classify", "generate"]
 
@@ -132,6 +132,17 @@ FULL = Study(
     student_passages=24_000,
     distilled_texts=2,
 )
+
+LOWER_RATE = replace(
+    FULL,
+    schemes=("none", "all"),
+    tasks=("classify",),
+    prunings=(0.0,),
+    precisions=("fp32",),
+    classify=replace(FULL.classify, learning_rate=FULL.classify.learning_rate / 2),
+)
+"""Both ends of sharing again, to see how much one learning rate for all decides: an update of a
+shared layer changes all passes at once."""
 
 _QUICK = Schedule(epochs=2, batch_size=16, learning_rate=3e-3, average_decay=0.9, threads=1)
 

@@ -2,8 +2,8 @@
 
     python -m benchmarks.sharing_tradeoff.table [--raw FOLDER] [--output FOLDER]
 
-Reads ``raw/*.json`` and, where it is there, ``latency.json``; writes ``results.md`` and
-``results.svg``. Seeds whose runs are not all there are left out.
+Reads ``raw/*.json`` and, where they are there, ``raw-lower-rate/*.json`` and ``latency.json``;
+writes ``results.md`` and ``results.svg``. Seeds whose runs are not all there are left out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from benchmarks.sharing_tradeoff.claims import Claim, claims, describe, interact
 from benchmarks.sharing_tradeoff.drawing import draw
 from benchmarks.sharing_tradeoff.method import LIMITS, METHOD
 from benchmarks.sharing_tradeoff.results import Cell, Figure, Results, read_results
+from benchmarks.sharing_tradeoff.settings import FULL, LOWER_RATE
 
 __all__ = ["document"]
 
@@ -33,21 +34,27 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 @click.option("--output", type=_FOLDER, default=HERE, show_default="beside this file")
 def main(raw: Path, output: Path) -> None:
     """Write the tables and drawings."""
+    lower = raw.with_name(f"{raw.name}-lower-rate")
     try:
-        results = read_results(raw)
-        if not results.seeds():
-            raise ValueError(f"{raw} has no seed with all its runs")
+        results = _whole(raw, FULL.tasks)
+        slower = _whole(lower, LOWER_RATE.tasks) if lower.is_dir() else None
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     latency = output / LATENCY
     times = json.loads(latency.read_text(encoding="utf-8")) if latency.is_file() else {}
     output.mkdir(parents=True, exist_ok=True)
-    (output / "results.md").write_text(document(results, times), encoding="utf-8")
+    (output / "results.md").write_text(document(results, times, slower), encoding="utf-8")
     (output / "results.svg").write_text(draw(results), encoding="utf-8")
 
 
-def document(results: Results, times: Mapping[str, Any]) -> str:
-    """Return the whole page; ``times`` is what the latency command wrote, or empty."""
+def document(results: Results, times: Mapping[str, Any], slower: Results | None = None) -> str:
+    """Return the whole page.
+
+    Args:
+        results: of the full study.
+        times: what the latency command wrote, or empty.
+        slower: of the study at the lower rate, where it was run.
+    """
     seeds = len(results.seeds())
     lines = [
         "# Results of the sharing study",
@@ -73,6 +80,7 @@ def document(results: Results, times: Mapping[str, Any]) -> str:
         "## Quality",
         "",
         *_quality(results),
+        *(_at_lower_rate(results, slower) if slower else ()),
     ]
     for task, heading, write in (
         ("classify", "Sentences labelled right, %", _percent(results.accuracy)),
@@ -114,7 +122,8 @@ def _sizes(results: Results, times: Mapping[str, Any]) -> Iterator[str]:
     yield "Pruned weights stay in the files; what pruning saves is on the wire (`all`, brotli, MB):"
     yield ""
     shares = results.values("pruned")
-    yield "| task | precision | " + " | ".join(f"{share:.0%} pruned" for share in shares) + " |"
+    heads = [f"{share:.0%} pruned".replace("%", " %") for share in shares]
+    yield "| task | precision | " + " | ".join(heads) + " |"
     yield "|---|---|" + "--:|" * len(shares)
     for task in ("classify", "generate"):
         for precision in precisions:
@@ -154,6 +163,25 @@ def _quality(results: Results) -> Iterator[str]:
             yield f"| {scheme} | " + " | ".join(cells) + " |"
 
 
+def _at_lower_rate(results: Results, slower: Results) -> Iterator[str]:
+    rates = [study.classify.learning_rate for study in (FULL, LOWER_RATE)]
+    yield ""
+    yield (
+        "An update of a shared layer changes all passes at once, so one learning rate for all "
+        "schemes need not be fair to all. Sentences right, %, at two rates:"
+    )
+    yield ""
+    heads = [f"{words}, {rate:g}" for words in ("plain", "distilled") for rate in rates]
+    yield "| scheme | " + " | ".join(heads) + " |"
+    yield "|---|" + "--:|" * len(heads)
+    pairs = [(which, way) for way in (False, True) for which in (results, slower)]
+    for scheme in LOWER_RATE.schemes:
+        found = [which.accuracy(Cell("classify", scheme, way)).times(100) for which, way in pairs]
+        yield f"| {scheme} | " + " | ".join(map(spread, found)) + " |"
+    costs = [lost(which, Cell("classify", "all", way)) for which, way in pairs]
+    yield "| lost by `all`, % | " + " | ".join(map(spread, costs)) + " |"
+
+
 def _matrix(results: Results, task: str, write: Callable[[Cell], str]) -> Iterator[str]:
     columns = [
         Cell(task, "", pruned=share, precision=precision)
@@ -188,6 +216,13 @@ def spread(figure: Figure, *, sign: bool = False) -> str:
     digits = 2 if abs(figure.mean) < 100 else 1
     mean = f"{figure.mean:{'+' if sign else ''}.{digits}f}"
     return mean if len(figure.values) < 2 else f"{mean} ± {figure.half_width:.{digits}f}"
+
+
+def _whole(folder: Path, tasks: Sequence[str]) -> Results:
+    results = read_results(folder, tasks)
+    if not results.seeds():
+        raise ValueError(f"{folder} has no seed with all its runs")
+    return results
 
 
 def _percent(figure: Callable[[Cell], Figure]) -> Callable[[Cell], str]:

@@ -30,7 +30,7 @@ from benchmarks.sharing_tradeoff.generate import pack
 from benchmarks.sharing_tradeoff.latency import by_scheme
 from benchmarks.sharing_tradeoff.pruning import pruned
 from benchmarks.sharing_tradeoff.results import Cell, Figure, Results, read_results
-from benchmarks.sharing_tradeoff.settings import FULL, SMOKE, Run
+from benchmarks.sharing_tradeoff.settings import FULL, LOWER_RATE, SMOKE, Run
 from benchmarks.sharing_tradeoff.table import document
 from benchmarks.sharing_tradeoff.texts import write_texts
 from exporter.models import SharedEncoder, SharingScheme, count_parameters
@@ -334,12 +334,39 @@ def test_the_page_has_every_scheme_and_change(results: Results) -> None:
     assert "| all | distilled | 79.10 ± 0.25 | 78.60 ± 0.25 | 75.10 ± 0.25 | 74.60 ± 0.25 |" in text
     assert "| 50 % pruned | -2.00 ± 0.00 | -2.00 ± 0.00 |" in text
     assert "latency" not in document(results, {})
+    assert "two rates" not in text
+
+
+def test_the_lower_rate_stands_beside_the_other(results: Results) -> None:
+    rows = [
+        {**row, "correct": row["correct"] + 50 * (row["run"]["scheme"] == "all")}
+        for row in results.rows
+        if row["run"]["task"] == "classify" and row["run"]["scheme"] != "grouped(2)"
+    ]
+    assert Results(rows).seeds() == []
+    text = document(results, {}, Results(rows, ("classify",)))
+    assert "| scheme | plain, 0.002 | plain, 0.001 | distilled, 0.002 | distilled, 0.001 |" in text
+    assert "| all | 77.10 ± 0.25 | 82.10 ± 0.25 | 79.10 ± 0.25 | 84.10 ± 0.25 |" in text
+    assert "| lost by `all`, % | 3.75 ± 0.01 | -2.50 ± 0.01 | 3.65 ± 0.01 | -2.44 ± 0.01 |" in text
+
+
+def test_both_ends_are_trained_again_at_half_the_rate_and_nothing_else_differs() -> None:
+    assert [run.name for run in LOWER_RATE.runs() if run.seed == 0] == [
+        "classify-none-plain-0",
+        "classify-all-plain-0",
+        "classify-none-distilled-0",
+        "classify-all-distilled-0",
+    ]
+    assert LOWER_RATE.classify == dataclasses.replace(FULL.classify, learning_rate=0.001)
+    config = FULL.encoder("classify", "all", 100)
+    assert LOWER_RATE.encoder("classify", "all", 100) == config
 
 
 def test_the_drawing_has_a_mark_for_each_figure_within_its_panel(results: Results) -> None:
     drawing = draw(results)
-    assert drawing.count("<circle") == 2 * (3 * 2 + 4 * 2)
-    heights = [float(y) for y in re.findall(r'<circle cx="[\d.]+" cy="([\d.]+)"', drawing)]
+    assert drawing.count("<title>") == 1 + 2 * (3 * 2 + 4 * 2)
+    assert drawing.count('<circle class="seed"') == 3 * 2 * (3 * 2 + 4 * 2)
+    heights = [float(y) for y in re.findall(r'<circle [^>]*cy="([\d.]+)"', drawing)]
     assert np.isfinite(heights).all()
     assert 34 <= min(heights) <= max(heights) <= 216
     assert "<title>distilled, all: 79.1</title>" in drawing
