@@ -24,6 +24,10 @@ _SETTINGS = {
     # It looks into running frames a hundred times a second; torch, that tracks tensors by
     # weak references while it traces, then loses some.
     PROFILER: False,
+    # Dask has workers give freed memory back at once. A training asks for it again in the next
+    # step, and spent a quarter of its time in the kernel.
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": 2**32,
+    "distributed.nanny.pre-spawn-environ.MALLOC_MMAP_THRESHOLD_": 2**25,
     # A machine that slept, or was stopped for a while, did not lose its workers.
     "distributed.scheduler.worker-ttl": None,
 }
