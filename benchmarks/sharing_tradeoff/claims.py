@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from benchmarks.sharing_tradeoff.results import Cell, Figure, Results
 
-__all__ = ["Claim", "claims", "interactions"]
+__all__ = ["Claim", "above", "claims", "describe", "interactions", "lost"]
 
 FREE_POINTS = 1.0
 """Points of accuracy that a combination may cost beyond its parts and still count as free."""
@@ -70,6 +70,11 @@ def claims(results: Results) -> Iterator[Claim]:
         (taught - alone).times(100),
         *(0, math.inf, "points"),
     )
+    yield Claim(
+        "A distilled, fully shared generator has at most the perplexity of a plain, unshared one",
+        above(results, Cell("generate", "all", distilled=True), Cell("generate", "none")),
+        *(-math.inf, 0, "% more"),
+    )
     for task, words in (("classify", "understanding"), ("generate", "generation")):
         found = interactions(results, task, "all")
         name, worst = min(found, key=lambda item: item[1].mean)
@@ -85,6 +90,12 @@ def lost(results: Results, cell: Cell) -> Figure:
     """Per cent of the unshared encoder's accuracy that a scheme loses."""
     whole = results.accuracy(replace(cell, scheme="none"))
     return (whole - results.accuracy(cell)).relative_to(whole).times(100)
+
+
+def above(results: Results, cell: Cell, other: Cell | None = None) -> Figure:
+    """Per cent that a cell's perplexity is above another's; by default the unshared encoder's."""
+    its = results.perplexity(other or replace(cell, scheme="none"))
+    return (results.perplexity(cell) - its).relative_to(its).times(100)
 
 
 def interactions(results: Results, task: str, scheme: str) -> Sequence[tuple[str, Figure]]:

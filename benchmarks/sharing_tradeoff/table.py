@@ -16,7 +16,14 @@ from typing import Any
 
 import click
 
-from benchmarks.sharing_tradeoff.claims import Claim, claims, describe, interactions, lost
+from benchmarks.sharing_tradeoff.claims import (
+    Claim,
+    above,
+    claims,
+    describe,
+    interactions,
+    lost,
+)
 from benchmarks.sharing_tradeoff.drawing import draw
 from benchmarks.sharing_tradeoff.method import LIMITS, METHOD
 from benchmarks.sharing_tradeoff.results import Cell, Figure, Results, read_results
@@ -149,10 +156,10 @@ def _quality(results: Results) -> Iterator[str]:
         cells.append(spread(results.accuracy(Cell("generate", scheme)).times(100)))
         yield f"| {scheme} | " + " | ".join(cells) + " |"
     yield ""
-    yield "Lost of the unshared encoder's accuracy, in per cent of it:"
+    yield "Lost of the unshared encoder's accuracy, and perplexity above its own, in per cent:"
     yield ""
-    yield "| scheme | understanding | distilled | generation | distilled |"
-    yield "|---|--:|--:|--:|--:|"
+    yield "| scheme | understanding | distilled | generation | distilled | perplexity | distilled |"
+    yield "|---|--:|--:|--:|--:|--:|--:|"
     for scheme in results.schemes("classify"):
         if scheme != "none":
             cells = [
@@ -160,6 +167,7 @@ def _quality(results: Results) -> Iterator[str]:
                 for task in ("classify", "generate")
                 for distilled in (False, True)
             ]
+            cells += [spread(above(results, Cell("generate", scheme, d))) for d in (False, True)]
             yield f"| {scheme} | " + " | ".join(cells) + " |"
 
 
