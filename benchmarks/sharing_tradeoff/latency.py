@@ -4,7 +4,8 @@
 
 Needs the artifacts that ``benchmarks.sharing_tradeoff.run`` left in its work folder; writes
 ``latency.json`` beside this file: per task, scheme and precision the median of one row of
-the longest sequence in ms, and its ratio to that of ``none`` with the 95 % interval.
+the longest sequence in ms, and its ratio to that of ``none`` in the same precision, with the
+95 % interval.
 """
 
 from __future__ import annotations
@@ -51,9 +52,12 @@ def by_scheme(output: dict[str, Any], schemes: dict[str, str]) -> dict[str, dict
         schemes: by name of their artifact.
     """
     found: dict[str, dict[str, Any]] = {}
+    first = output["records"][0]["case"]["artifact"]
+    itself = {"value": 1.0, "low": 1.0, "high": 1.0}
     for record, summary in zip(output["records"], output["summary"], strict=True):
         case = record["case"]
-        ratio = next(iter(summary["ratios"].values()), {"value": 1.0, "low": 1.0, "high": 1.0})
+        other = f"{first} {case['variant']}"
+        ratio = itself if case["artifact"] == first else summary["ratios"][other]
         figures = (summary["median_ms"], *(ratio[name] for name in ("value", "low", "high")))
         own = found.setdefault(schemes[case["artifact"]], {})
         own[case["variant"]] = [round(figure, 4) for figure in figures]

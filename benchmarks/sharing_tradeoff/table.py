@@ -109,7 +109,10 @@ def _claims(found: Sequence[Claim]) -> Iterator[str]:
 def _sizes(results: Results, times: Mapping[str, Any]) -> Iterator[str]:
     precisions = _precisions(results)
     for task in ("classify", "generate"):
-        yield f"`{task}`; files as they are and as brotli; times and their ratio to `none`:"
+        yield (
+            f"`{task}`; files as they are and as brotli; times, and their ratio to `none` in the "
+            "same precision:"
+        )
         yield ""
         heads = [f"{precision} MB" for precision in precisions]
         heads += [f"{precision} ms" for precision in precisions] if task in times else []

@@ -372,19 +372,27 @@ def test_the_drawing_has_a_mark_for_each_figure_within_its_panel(results: Result
     assert "<title>distilled, all: 79.1</title>" in drawing
 
 
-def test_times_go_to_the_scheme_of_their_artifact() -> None:
+def test_times_go_to_the_scheme_of_their_artifact_with_the_ratio_to_none() -> None:
+    def ratio(value: float) -> dict[str, float]:
+        return {"value": value, "low": value - 0.05, "high": value + 0.05}
+
     output = {
         "records": [
             {"case": {"artifact": "classify-none-plain-0", "variant": "fp32"}},
-            {"case": {"artifact": "classify-all-plain-0", "variant": "fp32"}},
+            {"case": {"artifact": "classify-none-plain-0", "variant": "int8"}},
+            {"case": {"artifact": "classify-all-plain-0", "variant": "int8"}},
         ],
         "summary": [
-            {"median_ms": 2.0, "ratios": {}},
-            {"median_ms": 1.5, "ratios": {"none": {"value": 0.75, "low": 0.7, "high": 0.8}}},
+            {"median_ms": 4.0, "ratios": {}},
+            {"median_ms": 2.0, "ratios": {"fp32": ratio(0.5)}},
+            {
+                "median_ms": 1.5,
+                "ratios": {"fp32": ratio(0.4), "classify-none-plain-0 int8": ratio(0.75)},
+            },
         ],
     }
     names = {"classify-none-plain-0": "none", "classify-all-plain-0": "all"}
     assert by_scheme(output, names) == {
-        "none": {"fp32": [2.0, 1.0, 1.0, 1.0]},
-        "all": {"fp32": [1.5, 0.75, 0.7, 0.8]},
+        "none": {"fp32": [4.0, 1.0, 1.0, 1.0], "int8": [2.0, 1.0, 1.0, 1.0]},
+        "all": {"int8": [1.5, 0.75, 0.7, 0.8]},
     }
