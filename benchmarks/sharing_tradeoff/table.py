@@ -129,6 +129,11 @@ def _sizes(results: Results, times: Mapping[str, Any]) -> Iterator[str]:
                 cells += [_time(times[task][scheme].get(precision)) for precision in precisions]
             yield f"| {scheme} | " + " | ".join(cells) + " |"
         yield ""
+    yield (
+        "`generate` reads and writes pieces with one table in every scheme, so that `none` shares "
+        "that much, too."
+    )
+    yield ""
     yield "Pruned weights stay in the files; what pruning saves is on the wire (`all`, brotli, MB):"
     yield ""
     shares = results.values("pruned")
