@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.layout.first_run import table
 from benchmarks.layout.fusions import first_of_equals
 from benchmarks.layout.measuring import Measured, NotingRuntimes, measure, opening_ratio
 from benchmarks.layout.run import LAYOUTS, figures
@@ -162,3 +163,17 @@ def test_variants_that_load_as_the_same_graph_are_measured_once() -> None:
         "b": {"Add": 2, "MatMul": 8},
     }
     assert first_of_equals(running) == {"as exported": "as exported", "a": "a", "b": "as exported"}
+
+
+def test_first_runs_are_set_against_each_other_at_each_length_and_wait() -> None:
+    found = {
+        (sequence, wait_ms, layout): [[10.0 * part, 5.0, 100.0], [20.0 * part, 5.0, 100.0]]
+        for sequence in (16, 128)
+        for wait_ms in (0, 2000)
+        for layout, part in (("unrolled", 1), ("rolled", 3 if wait_ms == 0 else 1))
+    }
+    rows = list(table(found))
+    assert len(rows) == 2 * 2 * 3
+    assert rows[0] == "| 16 | 0 s | first run | 15 | 45 | 3.00 (3.00–3.00) |"
+    assert rows[1] == "| 16 | 0 s | third run | 5 | 5 | 1.00 (1.00–1.00) |"
+    assert rows[9] == "| 128 | 2 s | first run | 15 | 15 | 1.00 (1.00–1.00) |"

@@ -94,6 +94,8 @@ def document(results: Results, times: Mapping[str, Any], slower: Results | None 
         ("generate", "Perplexity", _number(results.perplexity)),
     ):
         lines += ["", f"## {heading}", "", *_matrix(results, task, write)]
+    lines += ["", "## Perplexity above that of the same models in float32, unpruned, %", ""]
+    lines += _matrix(results, "generate", _above_own(results))
     lines += ["", "## What full sharing adds to the cost of the rest", "", *_additions(results)]
     lines += ["", "## Limits", "", LIMITS]
     return "\n".join(lines) + "\n"
@@ -243,6 +245,10 @@ def _whole(folder: Path, tasks: Sequence[str]) -> Results:
 
 def _percent(figure: Callable[[Cell], Figure]) -> Callable[[Cell], str]:
     return lambda cell: spread(figure(cell).times(100))
+
+
+def _above_own(results: Results) -> Callable[[Cell], str]:
+    return lambda cell: spread(above(results, cell, Cell(cell.task, cell.scheme, cell.distilled)))
 
 
 def _number(figure: Callable[[Cell], Figure]) -> Callable[[Cell], str]:

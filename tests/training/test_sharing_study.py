@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from benchmarks.sharing_tradeoff import classify, generate, performing
 from benchmarks.sharing_tradeoff.causal import CausalEncoder
-from benchmarks.sharing_tradeoff.claims import Claim, claims, interactions
+from benchmarks.sharing_tradeoff.claims import Claim, above, claims, interactions
 from benchmarks.sharing_tradeoff.drawing import draw
 from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
 from benchmarks.sharing_tradeoff.generate import pack
@@ -288,6 +288,14 @@ def test_losses_are_shares_of_the_unshared_accuracy(results: Results) -> None:
     assert found["grouped(2) costs understanding under 2 % of its accuracy"].verdict == "holds"
 
 
+def test_perplexity_is_set_against_another_models(results: Results) -> None:
+    assert above(results, Cell("generate", "all")).mean == pytest.approx(10)  # 44 against 40
+    own = above(results, Cell("generate", "all", precision="int8"), Cell("generate", "all"))
+    assert own.mean == pytest.approx(0)
+    other = above(results, Cell("generate", "none"), Cell("generate", "all"))
+    assert other.mean == pytest.approx(-100 / 11)
+
+
 def test_what_a_change_costs_more_under_sharing_is_its_interaction(results: Results) -> None:
     found = dict(interactions(results, "classify", "all"))
     assert found["int8"].mean == pytest.approx(0)
@@ -335,6 +343,7 @@ def test_the_page_has_every_scheme_and_change(results: Results) -> None:
     assert "| 50 % pruned | -2.00 ± 0.00 | -2.00 ± 0.00 |" in text
     assert "latency" not in document(results, {})
     assert "two rates" not in text
+    assert "| all | 3.75 ± 0.01 | 3.65 ± 0.01 | 3.75 ± 0.01 | 3.65 ± 0.01 | 10.00 ± 0.00 |" in text
 
 
 def test_the_lower_rate_stands_beside_the_other(results: Results) -> None:
