@@ -18,7 +18,6 @@ from exporter.artifact import Artifact
 from exporter.evaluation import EvaluationOptions, evaluate_artifact
 from exporter.models import SharedEncoder, save_folder
 from exporter.training.batches import encode, hide_tokens
-from exporter.training.distill import spread_embedding
 from exporter.training.distilled_demo import TEACHER_FOLDER
 from exporter.training.fine_tuning import FineTuningPlan
 from exporter.training.judging import judge
@@ -81,7 +80,7 @@ def learn(study: Study, run: Run, folder: Path, base: Path, snapshot: Path) -> S
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(run.seed)
         config = study.encoder("classify", run.scheme, tokenizer.get_vocab_size())
-        model = spread_embedding(SharedEncoder(config))
+        model = study.draw("classify", SharedEncoder(config))
     objective = ClassifyObjective(model, TEMPERATURE if run.distilled else 1.0)
     examples = Examples(encode(tokenizer, texts), {"logits": logits})
     done = train(

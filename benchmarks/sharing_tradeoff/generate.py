@@ -18,7 +18,6 @@ from benchmarks.sharing_tradeoff.settings import Run, Study
 from benchmarks.sharing_tradeoff.texts import PASSAGES, read_texts
 from exporter.artifact import Artifact
 from exporter.runtimes.cpu import CpuSession
-from exporter.training.distill import spread_embedding
 from exporter.training.files import write_atomically
 from exporter.training.loop import Examples, Objective, Schedule, train
 from exporter.training.sources import DataError
@@ -165,7 +164,7 @@ def _model(
     config = study.encoder("generate", scheme, int(passages["pieces"]), factor)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return spread_embedding(CausalEncoder(config))
+        return study.draw("generate", CausalEncoder(config))
 
 
 def _train(

@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.sharing_tradeoff.settings import Study
+
 __all__ = ["Cell", "Figure", "Results", "read_results"]
 
 _T_95 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
@@ -69,13 +71,15 @@ class Results:
     Args:
         rows: one per variant of a run, with ``run``, ``parameters`` and the variant's own.
         tasks: what they should be of.
+        ways: whether they should be distilled, not, or there should be both.
     """
 
     rows: Sequence[dict[str, Any]]
     tasks: Sequence[str] = ("classify", "generate")
+    ways: Sequence[bool] = (False, True)
 
     def seeds(self) -> list[int]:
-        """Seeds of which every run is there: all tasks, each with every scheme, either way."""
+        """Seeds of which every run is there: all tasks, each with every scheme, each way."""
         runs: dict[int, set[tuple[Any, ...]]] = {}
         schemes = {"none", "all"}
         for row in self.rows:
@@ -83,7 +87,7 @@ class Results:
             schemes.add(run["scheme"])
             key = (run["task"], run["scheme"], run["distilled"])
             runs.setdefault(run["seed"], set()).add(key)
-        whole = set(itertools.product(self.tasks, schemes, (False, True)))
+        whole = set(itertools.product(self.tasks, schemes, self.ways))
         return sorted(seed for seed, found in runs.items() if found >= whole)
 
     def schemes(self, task: str) -> list[str]:
@@ -127,8 +131,8 @@ class Results:
         return Figure(tuple(row["loss"] / row["of"] for row in self.rows_of(cell)))
 
 
-def read_results(folder: Path, tasks: Sequence[str] = ("classify", "generate")) -> Results:
-    """Read all files of results in ``folder``, which should be of ``tasks``.
+def read_results(folder: Path, study: Study) -> Results:
+    """Read all files of results in ``folder``, which should be those of ``study``.
 
     Raises:
         ValueError: there are none, or they are of different studies.
@@ -147,7 +151,8 @@ def read_results(folder: Path, tasks: Sequence[str] = ("classify", "generate")) 
             for content in contents
             for variant in content["variants"]
         ],
-        tasks,
+        study.tasks,
+        study.distilled,
     )
 
 

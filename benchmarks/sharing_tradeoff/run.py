@@ -1,10 +1,10 @@
 """What sharing layers costs and saves: every scheme, trained, distilled, quantized, pruned.
 
     python -m benchmarks.sharing_tradeoff.run [--workers 2] [--address tcp://…]
-    python -m benchmarks.sharing_tradeoff.run --study lower-rate
+    python -m benchmarks.sharing_tradeoff.run --study other-start
 
 Writes one file a run to ``raw``; the same command goes on where it was interrupted. The second
-one trains both ends again at half the learning rate, into ``raw-lower-rate``. Then
+one trains both ends again from other random weights, into ``raw-other-start``. Then
 
     python -m benchmarks.sharing_tradeoff.table
 
@@ -19,15 +19,15 @@ from pathlib import Path
 import click
 
 from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
-from benchmarks.sharing_tradeoff.settings import FULL, LOWER_RATE, SMOKE
+from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, SMOKE
 from benchmarks.sharing_tradeoff.texts import collect
 from exporter.cli.training_progress import training_progress
 from exporter.errors import ExportError
 from exporter.packages import cache_folder
 
 HERE = Path(__file__).parent
-STUDIES = {"full": FULL, "lower-rate": LOWER_RATE, "smoke": SMOKE}
-RESULTS = {"full": HERE / "raw", "lower-rate": HERE / "raw-lower-rate"}
+STUDIES = {"full": FULL, "other-start": OTHER_START, "smoke": SMOKE}
+RESULTS = {"full": HERE / "raw", "other-start": HERE / "raw-other-start"}
 _FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
@@ -46,10 +46,12 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     type=click.Choice(list(STUDIES)),
     default="full",
     show_default=True,
-    help="lower-rate: both ends of sharing at half the learning rate; smoke: tiny models, to see "
-    "that it works.",
+    help="other-start: both ends of sharing, from other random weights; smoke: tiny models, to "
+    "see that it works.",
 )
-@click.option("--results", type=_FOLDER, show_default="raw or raw-lower-rate", help="A file a run.")
+@click.option(
+    "--results", type=_FOLDER, show_default="raw or raw-other-start", help="A file a run."
+)
 @click.option(
     "--data-dir",
     type=_FOLDER,

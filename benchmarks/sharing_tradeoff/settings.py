@@ -7,15 +7,18 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
-from exporter.models import EncoderConfig, SharingScheme
+from exporter.models import EncoderConfig, SharedEncoder, SharingScheme
 from exporter.training.loop import Schedule
 from exporter.training.snapshots import plain
+from exporter.training.starts import spread_embedding, spread_weights
 
-__all__ = ["FULL", "LOWER_RATE", "SMOKE", "Run", "Study", "TaskName"]
+__all__ = ["FULL", "OTHER_START", "SMOKE", "Run", "Start", "Study", "TaskName"]
 
 TaskName = Literal["classify", "generate"]
+Start = Literal["by inputs", "albert"]
+_Encoder = TypeVar("_Encoder", bound=SharedEncoder)
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,9 @@ class Study:
         seeds: of weights and order.
         tasks: ``classify`` sentences; ``generate``: give the next piece of a passage.
         distilled: whether runs learn from a teacher.
+        classify_start, generate_start: deviation of the weights that training starts from:
+            ``by inputs``, of each matrix the inverse root of their number; ``albert``: 0.02,
+            but for the embedding.
         prunings: shares of the layers' weights set to zero after training.
         precisions: of the exported files.
         classify, generate: how each task trains; the same for all schemes.
@@ -77,6 +83,8 @@ class Study:
     distilled_texts: int
     tasks: tuple[TaskName, ...] = ("classify", "generate")
     distilled: tuple[bool, ...] = (False, True)
+    classify_start: Start = "by inputs"
+    generate_start: Start = "albert"
     precisions: tuple[str, ...] = ("fp32", "int8", "int4")
 
     def runs(self) -> Iterator[Run]:
@@ -104,12 +112,17 @@ class Study:
             labels=("negative", "positive") if task == "classify" else (),
         )
 
+    def draw(self, task: TaskName, model: _Encoder) -> _Encoder:
+        """Give a new model the random weights it starts from; return it."""
+        start = self.classify_start if task == "classify" else self.generate_start
+        return spread_weights(model) if start == "by inputs" else spread_embedding(model)
+
     def digest(self, task: TaskName) -> str:
         """Return a short hash of what decides a run of ``task``; the list of runs does not."""
         content = plain(self)
         assert isinstance(content, dict)
         other = "generate" if task == "classify" else "classify"
-        for name in ("schemes", "seeds", "tasks", "distilled", other):
+        for name in ("schemes", "seeds", "tasks", "distilled", other, f"{other}_start"):
             del content[name]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -133,16 +146,14 @@ FULL = Study(
     distilled_texts=2,
 )
 
-LOWER_RATE = replace(
+OTHER_START = replace(
     FULL,
     schemes=("none", "all"),
-    tasks=("classify",),
-    prunings=(0.0,),
-    precisions=("fp32",),
-    classify=replace(FULL.classify, learning_rate=FULL.classify.learning_rate / 2),
+    distilled=(False,),
+    classify_start=FULL.generate_start,
+    generate_start=FULL.classify_start,
 )
-"""Both ends of sharing again, to see how much one learning rate for all decides: an update of a
-shared layer changes all passes at once."""
+"""Both ends of sharing, each task from the random weights that serve it worse."""
 
 _QUICK = Schedule(epochs=2, batch_size=16, learning_rate=3e-3, average_decay=0.9, threads=1)
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 from tokenizers import Tokenizer
@@ -20,6 +20,7 @@ from exporter.training.convert import from_bert, share_layers, shrink_embedding
 from exporter.training.depths import at_every_depth
 from exporter.training.judging import Judgements, fingerprint
 from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
+from exporter.training.starts import spread_embedding
 from exporter.training.teacher import Teacher
 from exporter.training.vocabulary import kept_rows, trim_tokenizer
 
@@ -28,10 +29,7 @@ __all__ = [
     "DistillationPlan",
     "distill",
     "new_student",
-    "spread_embedding",
 ]
-
-_Encoder = TypeVar("_Encoder", bound=SharedEncoder)
 
 
 @dataclass(frozen=True)
@@ -175,18 +173,6 @@ def new_student(
         except ValueError as error:
             raise CheckpointError(f"no such student: {error}; or start at random") from error
     return student, tokenizer
-
-
-def spread_embedding(model: _Encoder) -> _Encoder:
-    """Draw the embedding of an encoder that starts from nothing anew, and wider; return it.
-
-    ALBERT's 0.02 throughout leaves a token's embedding, after the projection, far below what
-    one layer adds to it: with little data, epochs pass before words tell apart.
-    """
-    nn.init.normal_(model.token_embedding.weight, std=0.1)
-    if isinstance(model.embedding_projection, nn.Linear):
-        nn.init.normal_(model.embedding_projection.weight, std=model.config.embedding_size**-0.5)
-    return model
 
 
 def distill(
