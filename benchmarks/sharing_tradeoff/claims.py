@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.sharing_tradeoff.results import Cell, Figure, Results
+from benchmarks.sharing_tradeoff.results import Cell, Estimate, Figure, Results, apart
 
 __all__ = ["Claim", "above", "claims", "describe", "interactions", "lost"]
 
@@ -26,7 +26,7 @@ class Claim:
     """
 
     text: str
-    measured: Figure
+    measured: Estimate | Figure
     low: float
     high: float
     unit: str
@@ -53,7 +53,7 @@ def claims(results: Results) -> Iterator[Claim]:
     yield Claim("Full sharing costs generation 10 to 15 % of its accuracy", generation, 10, 15, "%")
     yield Claim(
         "Full sharing costs generation more than understanding",
-        generation - understanding,
+        apart(generation, understanding),
         *(0, math.inf, "points"),
     )
     for scheme in results.schemes("classify"):
@@ -77,10 +77,10 @@ def claims(results: Results) -> Iterator[Claim]:
     )
     for task, words in (("classify", "understanding"), ("generate", "generation")):
         found = interactions(results, task, "all")
-        name, worst = min(found, key=lambda item: item[1].mean)
+        name, worst = min(found, key=lambda item: item[1].mean - item[1].half_width)
         yield Claim(
             f"Full sharing makes nothing else cost {words} over {FREE_POINTS:g} point more "
-            f"(most: {name})",
+            f"(least sure: {name})",
             worst,
             *(-FREE_POINTS, math.inf, "points"),
         )

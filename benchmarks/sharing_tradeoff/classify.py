@@ -52,7 +52,7 @@ class ClassifyObjective(Objective):
 
 
 def prepare(study: Study, folder: Path, base: Path) -> None:
-    """Train the tokenizer, and ask the teacher about all texts.
+    """Train the tokenizer, and where there are distilled runs ask the teacher about all texts.
 
     Args:
         study: sizes.
@@ -62,7 +62,8 @@ def prepare(study: Study, folder: Path, base: Path) -> None:
     rated = [sentence.text for sentence in read_rated(folder)]
     tokenizer = train_tokenizer(rated, vocab_size=study.vocab_size, max_length=study.max_length)
     save_tokenizer(tokenizer, base)
-    _answers(study, folder, base)
+    if any(study.distilled):
+        _answers(study, folder, base)
 
 
 def learn(study: Study, run: Run, folder: Path, base: Path, snapshot: Path) -> SharedEncoder:

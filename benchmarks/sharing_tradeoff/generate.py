@@ -59,7 +59,7 @@ class GenerateObjective(Objective):
 
 
 def prepare(study: Study, folder: Path, base: Path) -> None:
-    """Pack the texts, train the teacher of this task, and keep its answers.
+    """Pack the texts; for distilled runs train the teacher of this task, and keep its answers.
 
     Args:
         study: sizes.
@@ -67,7 +67,7 @@ def prepare(study: Study, folder: Path, base: Path) -> None:
         base: where ``passages.npz``, ``teacher.pt`` and ``answers.npz`` go.
     """
     passages = _passages(study, folder, base)
-    if (base / "answers.npz").is_file():
+    if (base / "answers.npz").is_file() or not any(study.distilled):
         return
     teacher = _model(study, "none", passages, study.teacher.seed, factor=study.teacher_factor)
     if (base / "teacher.pt").is_file():

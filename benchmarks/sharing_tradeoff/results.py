@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.sharing_tradeoff.settings import Study
 
-__all__ = ["Cell", "Figure", "Results", "read_results"]
+__all__ = ["Cell", "Estimate", "Figure", "Results", "apart", "read_results"]
 
 _T_95 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Of Student's distribution, by degrees of freedom."""
@@ -29,6 +29,14 @@ class Cell:
     distilled: bool = False
     pruned: float = 0.0
     precision: str = "fp32"
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean, and half of its 95 % interval."""
+
+    mean: float
+    half_width: float
 
 
 @dataclass(frozen=True)
@@ -49,7 +57,7 @@ class Figure:
         if count < 2:
             return math.inf
         spread = float(np.std(self.values, ddof=1))
-        return _T_95[min(count, len(_T_95)) - 1] * spread / math.sqrt(count)
+        return _quantile(count - 1) * spread / math.sqrt(count)
 
     def __sub__(self, other: Figure) -> Figure:
         """Subtract seed by seed: what both share by a seed's order falls out."""
@@ -62,6 +70,25 @@ class Figure:
     def relative_to(self, other: Figure) -> Figure:
         """Divide seed by seed."""
         return Figure(tuple(a / b for a, b in zip(self.values, other.values, strict=True)))
+
+
+def apart(first: Figure, second: Figure) -> Estimate:
+    """Subtract the means of figures whose seeds have nothing in common (Welch's interval)."""
+    difference = first.mean - second.mean
+    counts = [len(figure.values) for figure in (first, second)]
+    if min(counts) < 2:
+        return Estimate(difference, math.inf)
+    pairs = zip((first, second), counts, strict=True)
+    squares = [float(np.var(figure.values, ddof=1)) / count for figure, count in pairs]
+    if not sum(squares):
+        return Estimate(difference, 0.0)
+    parts = zip(squares, counts, strict=True)
+    freedom = sum(squares) ** 2 / sum(square**2 / (count - 1) for square, count in parts)
+    return Estimate(difference, _quantile(int(freedom)) * math.sqrt(sum(squares)))
+
+
+def _quantile(freedom: int) -> float:
+    return _T_95[min(freedom, len(_T_95) - 1)]
 
 
 @dataclass(frozen=True)
@@ -135,29 +162,23 @@ def read_results(folder: Path, study: Study) -> Results:
     """Read all files of results in ``folder``, which should be those of ``study``.
 
     Raises:
-        ValueError: there are none, or they are of different studies.
+        ValueError: there are none, or one is of other settings.
     """
-    contents = [
-        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))
-    ]
+    contents = {
+        path.name: json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(folder.glob("*.json"))
+    }
     if not contents:
         raise ValueError(f"{folder} holds no results")
-    for task, digests in _digests(contents).items():
-        if len(digests) > 1:
-            raise ValueError(f"{folder} holds {task} of different settings; remove the older files")
+    for name, content in contents.items():
+        if content["study"] != study.digest(content["run"]["task"]):
+            raise ValueError(f"{folder / name} is of other settings: remove it, or run it again")
     return Results(
         [
             {"run": content["run"], "parameters": content["parameters"], **variant}
-            for content in contents
+            for content in contents.values()
             for variant in content["variants"]
         ],
         study.tasks,
         study.distilled,
     )
-
-
-def _digests(contents: Iterable[dict[str, Any]]) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for content in contents:
-        found.setdefault(content["run"]["task"], set()).add(content["study"])
-    return found

@@ -153,7 +153,7 @@ OTHER_START = replace(
     classify_start=FULL.generate_start,
     generate_start=FULL.classify_start,
 )
-"""Both ends of sharing, each task from the random weights that serve it worse."""
+"""Both ends of sharing, plain, each task from the random weights of the other one."""
 
 _QUICK = Schedule(epochs=2, batch_size=16, learning_rate=3e-3, average_decay=0.9, threads=1)
 

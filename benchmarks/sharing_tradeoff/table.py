@@ -9,6 +9,7 @@ writes ``results.md`` and ``results.svg``. Seeds whose runs are not all there ar
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from benchmarks.sharing_tradeoff.claims import (
 )
 from benchmarks.sharing_tradeoff.drawing import draw
 from benchmarks.sharing_tradeoff.method import LIMITS, METHOD
-from benchmarks.sharing_tradeoff.results import Cell, Figure, Results, read_results
+from benchmarks.sharing_tradeoff.results import Cell, Estimate, Figure, Results, read_results
 from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, Study
 
 __all__ = ["document"]
@@ -47,6 +48,8 @@ def main(raw: Path, output: Path) -> None:
         swapped = _whole(other, OTHER_START) if other.is_dir() else None
     except ValueError as error:
         raise click.ClickException(str(error)) from error
+    if swapped and swapped.seeds() != results.seeds():
+        raise click.ClickException(f"{other} holds other seeds than {raw}: finish both studies")
     latency = output / LATENCY
     times = json.loads(latency.read_text(encoding="utf-8")) if latency.is_file() else {}
     output.mkdir(parents=True, exist_ok=True)
@@ -67,9 +70,11 @@ def document(results: Results, times: Mapping[str, Any], swapped: Results | None
         "# Results of the sharing study",
         "",
         f"Means over {seeds} seeds, ± half of the 95 % interval of that mean (Student's t). What "
-        "is subtracted or divided is so seed by seed.",
+        "is subtracted or divided within a task is so seed by seed.",
         "",
         "    python -m benchmarks.sharing_tradeoff.run",
+        "    python -m benchmarks.sharing_tradeoff.run --study other-start",
+        "    python -m benchmarks.sharing_tradeoff.latency",
         "    python -m benchmarks.sharing_tradeoff.table",
         "",
         METHOD,
@@ -186,7 +191,7 @@ def _by_start(results: Results, swapped: Results) -> Iterator[str]:
     yield (
         "How much of this hangs on the random weights that training starts from: of a deviation "
         "by each matrix's number of inputs, or of ALBERT's 0.02, which is that for 2,500 inputs. "
-        "Each task has the start above that serves it better; plain encoders from either:"
+        "Plain encoders from the start of the tables above, and from the other one:"
     )
     yield ""
     yield "| scheme | sentences right, % | from 0.02 | perplexity, from 0.02 | by inputs |"
@@ -230,11 +235,11 @@ def _additions(results: Results) -> Iterator[str]:
         yield f"| {name} | {spread(first, sign=True)} | {spread(second, sign=True)} |"
 
 
-def spread(figure: Figure, *, sign: bool = False) -> str:
+def spread(figure: Estimate | Figure, *, sign: bool = False) -> str:
     """Write a mean and half of its interval; of one seed the mean alone."""
     digits = 2 if abs(figure.mean) < 100 else 1
     mean = f"{figure.mean:{'+' if sign else ''}.{digits}f}"
-    return mean if len(figure.values) < 2 else f"{mean} ± {figure.half_width:.{digits}f}"
+    return mean if math.isinf(figure.half_width) else f"{mean} ± {figure.half_width:.{digits}f}"
 
 
 def _whole(folder: Path, study: Study) -> Results:

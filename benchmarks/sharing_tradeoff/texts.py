@@ -35,8 +35,8 @@ LABELLED = (HELD_OUT_FILE, FOREIGN_FILE)
 """Files of labelled sentences that ``classify`` is measured on."""
 
 
-def collect(data_dir: Path, folder: Path, progress: ProgressReport) -> None:
-    """Fetch what is not there yet, fine-tune the teacher, and write ``folder/texts``.
+def collect(data_dir: Path, folder: Path, progress: ProgressReport, *, teacher: bool) -> None:
+    """Fetch what is not there yet, write ``folder/texts``, and fine-tune a ``teacher``.
 
     ``generate`` learns from review, newspaper and message sentences and from dictionary
     definitions, in an order that their hashes give.
@@ -44,7 +44,8 @@ def collect(data_dir: Path, folder: Path, progress: ProgressReport) -> None:
     Raises:
         ExportError: an archive cannot be fetched or read.
     """
-    demo_teacher(data_dir, folder, FineTuningPlan(), progress)
+    if teacher:
+        demo_teacher(data_dir, folder, FineTuningPlan(), progress)
     if not (folder / TEXTS / PASSAGES).is_file():
         corpus = load_corpus(data_dir)
         glosses = read_glosses(data_dir)

@@ -1,4 +1,4 @@
-"""Random weights to start from, for encoders narrower than those that ALBERT's were made for."""
+"""Random weights to start from, where ALBERT's 0.02 is too small."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def spread_weights(model: _Encoder) -> _Encoder:
 
     With a standard deviation of ``inputs ** -0.5`` (LeCun et al., "Efficient BackProp", 1998)
     what comes out of a matrix is as large as what goes in. ALBERT's 0.02 is that for 2,500
-    inputs; with 64, a layer first adds next to nothing to its input, and one that is shared
-    may spend most of a short training on no more than becoming heard.
+    inputs; with 64, a layer first adds little to its input. It helped small classifiers and
+    harmed small generators, see ``benchmarks/sharing_tradeoff``: measure before choosing.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear):

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import random
-import re
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,21 +22,20 @@ from torch.nn import functional
 
 from benchmarks.sharing_tradeoff import classify, generate, performing
 from benchmarks.sharing_tradeoff.causal import CausalEncoder
-from benchmarks.sharing_tradeoff.claims import Claim, above, claims, interactions
-from benchmarks.sharing_tradeoff.drawing import draw
 from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
 from benchmarks.sharing_tradeoff.generate import pack
-from benchmarks.sharing_tradeoff.latency import by_scheme
 from benchmarks.sharing_tradeoff.pruning import pruned
-from benchmarks.sharing_tradeoff.results import Cell, Figure, Results, read_results
-from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, SMOKE, Run
-from benchmarks.sharing_tradeoff.table import document
+from benchmarks.sharing_tradeoff.results import (
+    read_results,
+)
+from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, SMOKE, Run, Study, TaskName
 from benchmarks.sharing_tradeoff.texts import write_texts
 from exporter.models import SharedEncoder, SharingScheme, count_parameters
 from exporter.training.data import Corpus, Labelled, Rated
 from exporter.training.evaluate import positive_probability
 from exporter.training.loop import Schedule
 from exporter.training.tokenizer import save_tokenizer, train_tokenizer
+from tests.training.study_rows import result_row
 from tests.training.tiny import NOUNS, RATINGS, teacher_folder
 
 
@@ -97,7 +95,7 @@ def test_two_workers_one_of_them_killed_give_what_one_worker_gives(
     for first, second in zip(alone, together, strict=True):
         assert _measured(first) == _measured(second)
     for row, task in zip(read_results(tmp_path / "alone", some).rows[::3], some.tasks, strict=True):
-        known = _row(task, "all", 0, True, 0.5, precision="fp32")
+        known = result_row(task, "all", 0, True, 0.5, precision="fp32")
         assert row.keys() >= known.keys() - ({"loss"} if task == "classify" else set())
 
 
@@ -228,140 +226,26 @@ def test_passages_are_texts_end_to_end_and_drop_a_rest() -> None:
     assert pack([[5, 6, 3], [7, 3], [8, 9, 3]], 3).tolist() == [[5, 6, 3], [7, 3, 8]]
 
 
-def _row(task: str, scheme: str, seed: int, distilled: bool, share: float, **more: Any) -> Any:
-    right = {"none": 800, "grouped(2)": 790, "all": 770}[scheme] + seed + 20 * distilled
-    sizes = {"none": 300_000, "grouped(2)": 150_000, "all": 90_000}
-    precision = more.pop("precision")
-    lost = 40 * share * (2 if scheme == "all" else 1) + (5 if precision == "int8" else 0)
-    return {
-        "run": {"task": task, "scheme": scheme, "seed": seed, "distilled": distilled},
-        "parameters": {"unique": sizes[scheme], "unshared": 300_000},
-        "pruned": share,
-        "precision": precision,
-        "file_bytes": sizes[scheme] * (4 if precision == "fp32" else 1),
-        "brotli_bytes": sizes[scheme],
-        "correct": right - lost,
-        "of": 1000,
-        "loss": 1000 * math.log(40 if scheme == "none" else 44),
-    }
+@pytest.mark.parametrize("task", ["classify", "generate"])
+def test_each_task_begins_with_its_own_weights(
+    task: TaskName, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class DrawnError(Exception):
+        pass
 
+    def draw(study: Study, drawn: TaskName, model: SharedEncoder) -> SharedEncoder:
+        raise DrawnError(drawn)
 
-@pytest.fixture
-def results() -> Results:
-    return Results(
-        [
-            _row(task, scheme, seed, distilled, share, precision=precision)
-            for task in ("classify", "generate")
-            for scheme in ("none", "grouped(2)", "all")
-            for seed in (0, 1, 2)
-            for distilled in (False, True)
-            for share in (0.0, 0.5)
-            for precision in ("fp32", "int8")
-        ]
-    )
-
-
-def test_spread_is_that_of_students_distribution_over_seeds() -> None:
-    figure = Figure((1.0, 2.0, 3.0))
-    assert figure.mean == 2
-    assert figure.half_width == pytest.approx(4.303 / math.sqrt(3))
-    assert Figure((1.0,)).half_width == math.inf
-    assert (figure - Figure((1.0, 1.0, 1.0))).values == (0, 1, 2)
-
-
-def test_a_claim_is_decided_only_by_a_whole_interval() -> None:
-    def verdict(*values: float) -> str:
-        return Claim("", Figure(values), 3, 5, "%").verdict
-
-    assert verdict(4.0, 4.01, 3.99) == "holds"
-    assert verdict(1.0, 1.01, 0.99) == "does not hold"
-    assert verdict(3.0, 3.01, 2.99) == "not decided"
-    assert verdict(4.0) == "not decided"
-
-
-def test_losses_are_shares_of_the_unshared_accuracy(results: Results) -> None:
-    found = {claim.text: claim for claim in claims(results)}
-    full = found["Full sharing costs understanding 3 to 5 % of its accuracy"]
-    assert full.measured.mean == pytest.approx(100 * 30 / 801, abs=0.01)
-    assert full.verdict == "holds"
-    assert found["Full sharing costs generation 10 to 15 % of its accuracy"].verdict == (
-        "does not hold"
-    )
-    assert found["grouped(2) costs understanding under 2 % of its accuracy"].verdict == "holds"
-
-
-def test_perplexity_is_set_against_another_models(results: Results) -> None:
-    assert above(results, Cell("generate", "all")).mean == pytest.approx(10)  # 44 against 40
-    own = above(results, Cell("generate", "all", precision="int8"), Cell("generate", "all"))
-    assert own.mean == pytest.approx(0)
-    other = above(results, Cell("generate", "none"), Cell("generate", "all"))
-    assert other.mean == pytest.approx(-100 / 11)
-
-
-def test_what_a_change_costs_more_under_sharing_is_its_interaction(results: Results) -> None:
-    found = dict(interactions(results, "classify", "all"))
-    assert found["int8"].mean == pytest.approx(0)
-    assert found["50 % pruned"].mean == pytest.approx(-2)  # 40 of 1,000 lost instead of 20
-    assert found["distilled, 50 % pruned, int8"].mean == pytest.approx(-2)
-    assert "plain" not in found
-
-
-def test_a_first_seed_that_is_not_whole_is_none_to_show(results: Results) -> None:
-    begun = [r for r in results.rows if r["run"]["seed"] == 0 and r["run"]["task"] == "classify"]
-    assert Results(begun).seeds() == []
-    begun += [r for r in results.rows if r["run"]["seed"] == 0 and r["run"]["scheme"] == "none"]
-    assert Results(begun).seeds() == []
-
-
-def test_a_seed_of_which_runs_are_missing_is_left_out(results: Results) -> None:
-    fewer = [r for r in results.rows if r["run"] != results.rows[-1]["run"]]
-    assert Results(fewer).seeds() == [0, 1]
-    assert len(Results(fewer).accuracy(Cell("classify", "all")).values) == 2
-    assert results.seeds() == [0, 1, 2]
-
-
-def test_results_of_different_settings_are_not_mixed(tmp_path: Path) -> None:
-    for number, study in enumerate(("one", "other")):
-        run = {"task": "classify", "scheme": "all", "seed": number, "distilled": False}
-        content = {"run": run, "study": study, "parameters": {}, "variants": []}
-        (tmp_path / f"{number}.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match="different settings"):
-        read_results(tmp_path, SMOKE)
-    with pytest.raises(ValueError, match="holds no results"):
-        read_results(tmp_path / "none", SMOKE)
-
-
-def test_the_page_has_every_scheme_and_change(results: Results) -> None:
-    times = {
-        task: {scheme: {"fp32": [2.0, 1.25, 1.0, 1.5]} for scheme in results.schemes(task)}
-        for task in ("classify", "generate")
-    }
-    text = document(results, times)
-    assert (
-        "| grouped(2) | 150,000 | 50 % | 0.60 (0.15) | 0.15 (0.15) | 2.00 (×1.25, 1.00–1.50)"
-        in text
-    )
-    assert "| all | distilled | 79.10 ± 0.25 | 78.60 ± 0.25 | 75.10 ± 0.25 | 74.60 ± 0.25 |" in text
-    assert "| 50 % pruned | -2.00 ± 0.00 | -2.00 ± 0.00 |" in text
-    assert "latency" not in document(results, {})
-    assert "random weights that" not in text
-    assert "| all | 3.75 ± 0.01 | 3.65 ± 0.01 | 3.75 ± 0.01 | 3.65 ± 0.01 | 10.00 ± 0.00 |" in text
-
-
-def test_another_start_stands_beside_it(results: Results) -> None:
-    rows = [
-        {**row, "correct": row["correct"] - 50 * (row["run"]["scheme"] == "all")}
-        for row in results.rows
-        if row["run"]["scheme"] != "grouped(2)" and not row["run"]["distilled"]
-    ]
-    for row in rows:
-        row["loss"] += 1000 * math.log(2) * (row["run"]["scheme"] == "all")
-    assert Results(rows).seeds() == []
-    text = document(results, {}, Results(rows, ways=OTHER_START.distilled))
-    assert "| all | 77.10 ± 0.25 | 72.10 ± 0.25 | 44.00 ± 0.00 | 88.00 ± 0.00 |" in text
-    assert (
-        "| `all` loses, or adds, % | 3.75 ± 0.01 | 9.99 ± 0.03 | 10.00 ± 0.00 | 120.0 ± 0.0 |"
-    ) in text
+    monkeypatch.setattr(Study, "draw", draw)
+    rated = [Rated(word, rating) for word, rating in RATINGS.items()]
+    write_texts(tmp_path, Corpus(tuple(rated), (), (), {}), [], [s.text for s in _sentences(99, 4)])
+    save_tokenizer(train_tokenizer(RATINGS, vocab_size=40, max_length=20), tmp_path)
+    study = dataclasses.replace(SMOKE, passages=(32, 4), distilled=(False,))
+    performing.TASKS[task].prepare(study, tmp_path, tmp_path)  # without a teacher
+    with pytest.raises(DrawnError, match=task):
+        performing.TASKS[task].learn(
+            study, Run(task, "all", 0, False), tmp_path, tmp_path, tmp_path / "snapshot.pt"
+        )
 
 
 def test_both_ends_are_trained_from_the_other_start_and_nothing_else_differs() -> None:
@@ -384,39 +268,3 @@ def test_both_ends_are_trained_from_the_other_start_and_nothing_else_differs() -
     ]
     wide = FULL.hidden_size**-0.5
     assert layers == pytest.approx([wide, 0.02, 0.02, wide], rel=0.05)
-
-
-def test_the_drawing_has_a_mark_for_each_figure_within_its_panel(results: Results) -> None:
-    drawing = draw(results)
-    assert drawing.count("<title>") == 1 + 2 * (3 * 2 + 4 * 2)
-    assert drawing.count('<circle class="seed"') == 3 * 2 * (3 * 2 + 4 * 2)
-    heights = [float(y) for y in re.findall(r'<circle [^>]*cy="([\d.]+)"', drawing)]
-    assert np.isfinite(heights).all()
-    assert 34 <= min(heights) <= max(heights) <= 216
-    assert "<title>distilled, all: 79.1</title>" in drawing
-
-
-def test_times_go_to_the_scheme_of_their_artifact_with_the_ratio_to_none() -> None:
-    def ratio(value: float) -> dict[str, float]:
-        return {"value": value, "low": value - 0.05, "high": value + 0.05}
-
-    output = {
-        "records": [
-            {"case": {"artifact": "classify-none-plain-0", "variant": "fp32"}},
-            {"case": {"artifact": "classify-none-plain-0", "variant": "int8"}},
-            {"case": {"artifact": "classify-all-plain-0", "variant": "int8"}},
-        ],
-        "summary": [
-            {"median_ms": 4.0, "ratios": {}},
-            {"median_ms": 2.0, "ratios": {"fp32": ratio(0.5)}},
-            {
-                "median_ms": 1.5,
-                "ratios": {"fp32": ratio(0.4), "classify-none-plain-0 int8": ratio(0.75)},
-            },
-        ],
-    }
-    names = {"classify-none-plain-0": "none", "classify-all-plain-0": "all"}
-    assert by_scheme(output, names) == {
-        "none": {"fp32": [4.0, 1.0, 1.0, 1.0], "int8": [2.0, 1.0, 1.0, 1.0]},
-        "all": {"int8": [1.5, 0.75, 0.7, 0.8]},
-    }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import torch
 
 from exporter.models import EncoderConfig, SharedEncoder, SharingScheme
+from exporter.models.config import Head
 from exporter.training.starts import spread_embedding, spread_weights
 
 
-def _encoder() -> SharedEncoder:
+def _encoder(head: Head = "sequence_classification") -> SharedEncoder:
     torch.manual_seed(0)
     return SharedEncoder(
         EncoderConfig(
@@ -20,8 +21,8 @@ def _encoder() -> SharedEncoder:
             intermediate_size=400,
             max_position_embeddings=64,
             sharing=SharingScheme("none"),
-            head="sequence_classification",
-            labels=("negative", "positive"),
+            head=head,
+            labels=("negative", "positive") if head == "sequence_classification" else (),
         )
     )
 
@@ -53,3 +54,10 @@ def test_only_the_embedding_is_larger_where_layers_keep_their_start() -> None:
     assert found.pop("token_embedding.weight") > 0.09
     assert found.pop("embedding_projection.weight") > 0.11
     assert all(abs(value / 0.02 - 1) < 0.05 for value in found.values())
+
+
+def test_so_are_the_heads() -> None:
+    classifier = spread_weights(_encoder()).classifier.weight  # only 200 numbers
+    assert abs(classifier.std().item() / 0.1 - 1) < 0.2
+    decoder = spread_weights(_encoder("masked_lm")).decoder_projection.weight
+    assert abs(decoder.std().item() / 0.1 - 1) < 0.05
