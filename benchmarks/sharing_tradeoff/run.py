@@ -80,8 +80,8 @@ def main(
 
     Each run trains one, with or without a teacher, prunes it, exports it in three precisions
     and evaluates the files. The full study has 72 runs and takes about 4 CPU hours; what was
-    interrupted goes on with the same command. Text and a BERT encoder of 90 MB are fetched
-    once.
+    interrupted goes on with the same command. Texts and a BERT encoder, 97 MB in all, are
+    fetched once.
     """
     results = results or RESULTS.get(study)
     if results is None:
