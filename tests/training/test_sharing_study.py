@@ -251,7 +251,7 @@ def test_each_task_begins_with_its_own_weights(
 def test_both_ends_are_trained_from_the_other_start_and_nothing_else_differs() -> None:
     starts = {"classify_start": "by inputs", "generate_start": "albert"}
     lists: Any = {"schemes": FULL.schemes, "distilled": FULL.distilled}
-    assert dataclasses.replace(OTHER_START, **starts, **lists) == FULL  # type: ignore[arg-type]
+    assert dataclasses.replace(OTHER_START, **starts, **lists) == FULL
     assert {(r.scheme, r.distilled) for r in OTHER_START.runs()} == {
         ("none", False),
         ("all", False),
