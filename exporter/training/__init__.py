@@ -12,8 +12,8 @@ Needs torch, tokenizers and accelerate:
 - :mod:`~exporter.training.fine_tuning` makes a :mod:`~exporter.training.teacher` of the
   :mod:`~exporter.training.sentence_encoder`, and :mod:`~exporter.training.judging` collects
   what a teacher says of texts:
-  :mod:`~exporter.training.transfer` gathers those of the demo model and
-  :mod:`~exporter.training.variations` varies them,
+  :mod:`~exporter.training.transfer` gathers those of the demo model, most of them from
+  :mod:`~exporter.training.reviews`, and
   :mod:`~exporter.training.texts` reads anyone's.
 - :mod:`~exporter.training.convert` averages a trained encoder's layers into shared ones,
   :mod:`~exporter.training.vocabulary` trims its vocabulary,

@@ -74,6 +74,12 @@ class Corpus:
     held_out: tuple[Rated, ...]
     foreign: dict[str, tuple[Labelled, ...]]
 
+    @property
+    def unseen(self) -> tuple[str, ...]:
+        """Texts that no training sees, not even without their labels."""
+        foreign = (sentence.text for part in self.foreign.values() for sentence in part)
+        return (*foreign, *(s.text for s in (*self.development, *self.held_out)))
+
 
 def load_corpus(data_dir: Path, others: Sequence[str] = OTHERS) -> Corpus:
     """Read (and where needed first fetch) both archives, and split them.

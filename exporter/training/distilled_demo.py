@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,23 +9,21 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from exporter.models import SharedEncoder
-from exporter.training.data import Corpus, load_corpus
+from exporter.training.data import load_corpus
 from exporter.training.distill import DistillationPlan, distill
 from exporter.training.fine_tuning import FineTuningPlan, fine_tune
 from exporter.training.judging import judge
 from exporter.training.loop import Run, Schedule, Step, cpu_threads
+from exporter.training.reviews import read_reviews
 from exporter.training.runs import ProgressReport
 from exporter.training.sentence_encoder import encoder_folder
 from exporter.training.teacher import Teacher, load_teacher, save_teacher
 from exporter.training.transfer import transfer_texts
-from exporter.training.variations import similar_words, vary
 
 __all__ = ["DemoPlan", "demo_teacher", "distill_demo"]
 
 TEACHER_FOLDER = "teacher"
-_REVIEWS = ("amazonReviewSnippets", "tweets")
-_VARIED = 0.3
-"""Share of the words that a variation replaces."""
+_TEACHER_COLLECTIONS = ("amazonReviewSnippets", "tweets")
 
 
 @dataclass(frozen=True)
@@ -36,7 +33,7 @@ class DemoPlan:
     Args:
         teacher: how the sentence encoder becomes the teacher.
         student: the student, and how it learns.
-        variations: how many variations of each text widen the transfer set.
+        reviews: so many sentences of film reviews widen the transfer set.
     """
 
     teacher: FineTuningPlan = field(default_factory=FineTuningPlan)
@@ -45,7 +42,7 @@ class DemoPlan:
             vocab_size=14_000,
             intermediate_size=768,
             schedule=Schedule(
-                epochs=4,
+                epochs=2,
                 batch_size=64,
                 learning_rate=8e-4,
                 weight_decay=0.02,
@@ -54,7 +51,7 @@ class DemoPlan:
             ),
         )
     )
-    variations: int = 0
+    reviews: int = 200_000
 
 
 def demo_teacher(
@@ -77,7 +74,7 @@ def demo_teacher(
     """
     folder = work / TEACHER_FOLDER
     if not (folder / "tokenizer_config.json").is_file():  # the last file that is written
-        corpus = load_corpus(data_dir, others=_REVIEWS)
+        corpus = load_corpus(data_dir, others=_TEACHER_COLLECTIONS)
         run = fine_tune(
             encoder_folder(data_dir),
             corpus.training,
@@ -110,7 +107,8 @@ def distill_demo(
     """
     teacher = demo_teacher(data_dir, work, plan.teacher, told)
     with cpu_threads(plan.student.schedule.threads):
-        texts = _texts(teacher, load_corpus(data_dir), plan.variations)
+        corpus = load_corpus(data_dir)
+        texts = transfer_texts(corpus, read_reviews(data_dir, corpus, plan.reviews))
         judgements = judge(
             teacher,
             texts,
@@ -126,13 +124,6 @@ def distill_demo(
         snapshot=work / "student-snapshot.pt",
         report=_report("distilling", told),
     )
-
-
-def _texts(teacher: Teacher, corpus: Corpus, variations: int) -> list[str]:
-    texts = transfer_texts(corpus)
-    similar = similar_words(teacher, texts) if variations else {}
-    varied = (vary(texts, similar, share=_VARIED, seed=seed) for seed in range(variations))
-    return transfer_texts(corpus, itertools.chain.from_iterable(varied))
 
 
 def _report(what: str, told: ProgressReport) -> Callable[[Step], None]:

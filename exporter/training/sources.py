@@ -1,4 +1,4 @@
-"""The two archives the demo model needs."""
+"""The two archives the demo model is measured on."""
 
 from __future__ import annotations
 

@@ -33,8 +33,7 @@ def transfer_texts(corpus: Corpus, more: Iterable[str] = ()) -> list[str]:
     clause that is such a text: none of those is seen in training, not even unlabelled.
     Each text comes once, whatever its case and punctuation, the rated ones first.
     """
-    unseen = {normalized(s.text) for part in corpus.foreign.values() for s in part}
-    unseen.update(normalized(s.text) for s in (*corpus.development, *corpus.held_out))
+    unseen = {normalized(text) for text in corpus.unseen}
     rated = [sentence.text for sentence in corpus.training]
     texts: dict[str, str] = {}
     for text in (*rated, *(c for sentence in rated for c in clauses(sentence)), *more):

@@ -22,9 +22,10 @@ DEMO = DemoPlan(
         max_length=24, schedule=Schedule(epochs=1, batch_size=16, threads=1, learning_rate=5e-3)
     ),
     student=PLAN,
-    variations=1,
+    reviews=2,
 )
 HELD_OUT = (Rated("The held film is rare.", 2.0),)
+REVIEWS = ("What a film!", "A scene with rareness.", "Not asked for.")
 FOREIGN = {"yelp": (Labelled("A scene with rareness.", True),)}
 
 
@@ -43,6 +44,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, list[Any
 
     monkeypatch.setattr(distilled_demo, "load_corpus", load_corpus)
     monkeypatch.setattr(distilled_demo, "encoder_folder", lambda data_dir: encoder)
+    monkeypatch.setattr(
+        distilled_demo, "read_reviews", lambda data_dir, corpus, count: list(REVIEWS)[:count]
+    )
     for name in ("fine_tune", "distill", "judge"):
         real = getattr(distilled_demo, name)
 
@@ -66,21 +70,11 @@ def test_the_teacher_learns_from_reviews_and_the_student_from_all_but_the_tests(
     assert len(asked["fine_tune"][0]) == 40
     (texts,) = asked["distill"]
     assert {s.text for s in sentences(30, seed=2)} <= set(texts)
-    varied = [text for text in texts if text == text.lower()]
-    assert len(varied) > 20
-    assert not {"Fine", HELD_OUT[0].text} & set(texts)
-    assert FOREIGN["yelp"][0].text not in texts
+    assert texts[-1] == "What a film!"
+    assert not {"Fine", HELD_OUT[0].text, *REVIEWS[1:]} & set(texts)
     assert list(dict.fromkeys(told)) == [
         "fine-tuning the teacher", "asking the teacher", "distilling"
     ]  # fmt: skip
-
-
-def test_the_student_sees_the_texts_alone_where_no_variations_are_asked_for(
-    asked: dict[str, list[Any]], tmp_path: Path
-) -> None:
-    run = distill_demo(tmp_path, tmp_path / "work", dataclasses.replace(DEMO, variations=0))
-    assert run.finished
-    assert not [text for text in asked["distill"][0] if text == text.lower()]
 
 
 def test_a_second_call_goes_on_from_the_folder(asked: dict[str, list[Any]], tmp_path: Path) -> None:
