@@ -25,6 +25,7 @@ __all__ = [
     "Labelled",
     "Rated",
     "clearly_rated",
+    "decoded",
     "load_corpus",
     "normalized",
     "parse_labelled",
@@ -75,7 +76,7 @@ class Corpus:
     foreign: dict[str, tuple[Labelled, ...]]
 
     @property
-    def unseen(self) -> tuple[str, ...]:
+    def withheld(self) -> tuple[str, ...]:
         """Texts that no training sees, not even without their labels."""
         foreign = (sentence.text for part in self.foreign.values() for sentence in part)
         return (*foreign, *(s.text for s in (*self.development, *self.held_out)))
@@ -161,7 +162,7 @@ def parse_rated(content: bytes, name: str) -> tuple[Rated, ...]:
         DataError: not UTF-8, or a line that is not of this form; it names the line.
     """
     sentences = []
-    for number, line in enumerate(_decode(content, name).split("\n"), start=1):
+    for number, line in enumerate(decoded(content, name).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{name}, line {number}"
@@ -185,7 +186,7 @@ def parse_lexicon(content: bytes, name: str) -> tuple[Rated, ...]:
         DataError: not UTF-8, or a line that is not of this form; it names the line.
     """
     words = []
-    for number, line in enumerate(_decode(content, name).split("\n"), start=1):
+    for number, line in enumerate(decoded(content, name).split("\n"), start=1):
         if not line.strip():
             continue
         word, _, rest = line.partition("\t")
@@ -206,7 +207,7 @@ def parse_labelled(content: bytes, name: str) -> tuple[Labelled, ...]:
         DataError: not UTF-8, not JSON, not such a list, or another class.
     """
     try:
-        rows = json.loads(_decode(content, name))
+        rows = json.loads(decoded(content, name))
     except json.JSONDecodeError as error:
         raise DataError(f"{name}: not JSON: {error}") from error
     sentences = []
@@ -239,7 +240,12 @@ def _read_rated(archive: Path, name: str) -> tuple[Rated, ...]:
     return parse_rated(read_member(archive, outer, member), name)
 
 
-def _decode(content: bytes, name: str) -> str:
+def decoded(content: bytes, name: str) -> str:
+    """Decode UTF-8, with or without a byte order mark.
+
+    Raises:
+        DataError: it is not UTF-8.
+    """
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

