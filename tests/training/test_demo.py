@@ -81,9 +81,9 @@ def test_the_figures_reach_the_promised_margin_and_stand_in_the_card() -> None:
         for name, entry in metrics.items()
     }
     assert scores["held-out, at least 1.0"].sentences > 800
-    assert scores["held-out, at least 1.0"].accuracy >= 0.84
+    assert scores["held-out, at least 1.0"].accuracy >= 0.85
     assert scores["amazon, imdb and yelp"].sentences == 3000
-    assert scores["amazon, imdb and yelp"].accuracy >= 0.865
+    assert scores["amazon, imdb and yelp"].accuracy >= 0.885
     check_figures(DEMO_FOLDER, scores)
 
 
