@@ -92,7 +92,7 @@ def parse_reviews(content: bytes, name: str) -> list[str]:
 
 
 def untested_sentences(reviews: Iterable[str], tested: Iterable[str]) -> list[str]:
-    """Return the sentences of the reviews that have nothing in common with tested ones.
+    """Return the sentences of those reviews that hold nothing of a tested text.
 
     A review is left out, all of it, where it holds a tested text, one of its sentences, or
     eight words in a row of it, whatever the case and punctuation.
