@@ -1,20 +1,39 @@
-"""What is compared with what."""
+"""What is compared with what, and the names of what is compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exporter.early_exit import exit_of
 from exporter.records import Case, Texts
 
-__all__ = ["BASELINE", "compared_with", "is_baseline", "opponents", "reference_name", "work"]
+__all__ = [
+    "BASELINE",
+    "compared_with",
+    "exit_name",
+    "exit_of",
+    "is_baseline",
+    "opponents",
+    "reference_name",
+    "work",
+]
 
 BASELINE = "baseline"
+_EXIT = "-exit"
 
 
 def is_baseline(variant: str) -> bool:
     """Whether ``variant`` is an unshared model: ``baseline``, ``baseline-int8``, …"""
     return variant == BASELINE or variant.startswith(f"{BASELINE}-")
+
+
+def exit_name(variant: str) -> str:
+    """Return the variant of a model that leaves early: ``int8-exit``."""
+    return f"{variant}{_EXIT}"
+
+
+def exit_of(name: str) -> str | None:
+    """Return the variant that :func:`exit_name` was given; ``None`` for another name."""
+    return name.removesuffix(_EXIT) if name.endswith(_EXIT) else None
 
 
 def work(case: Case) -> Texts | int:

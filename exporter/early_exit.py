@@ -32,10 +32,8 @@ from typing import Literal
 
 import numpy as np
 
-from exporter.artifact import Artifact
 from exporter.errors import BenchmarkError
 from exporter.inputs import Feeds, InputSpec
-from exporter.records import LayersUsed
 
 __all__ = [
     "LAYERS_USED",
@@ -44,11 +42,7 @@ __all__ = [
     "NEVER_PATIENT",
     "RULES",
     "ExitRule",
-    "ExitSetting",
     "RuleName",
-    "calibrated_setting",
-    "exit_name",
-    "exit_of",
 ]
 
 RuleName = Literal["confidence", "patience", "change"]
@@ -132,61 +126,3 @@ RULES: Mapping[RuleName, ExitRule] = {
     "patience": ExitRule("patience", _PATIENCE, NEVER_PATIENT, tuple(range(12)), NEVER_PATIENT),
     "change": ExitRule("change", _THRESHOLD, 0.0, _CHANGES, _LARGEST),
 }
-
-
-_EXIT = "-exit"
-
-
-def exit_name(variant: str) -> str:
-    """Return what tables call a model that leaves early: ``int8-exit``."""
-    return f"{variant}{_EXIT}"
-
-
-def exit_of(name: str) -> str | None:
-    """Return the variant that :func:`exit_name` was given; ``None`` for another name."""
-    return name.removesuffix(_EXIT) if name.endswith(_EXIT) else None
-
-
-@dataclass(frozen=True)
-class ExitSetting:
-    """When a model of an artifact leaves, as it was calibrated.
-
-    Args:
-        rule: what decides.
-        value: of its setting.
-        layers: passes that the model makes at most.
-    """
-
-    rule: ExitRule
-    value: float
-    layers: int
-
-    @property
-    def name(self) -> str:
-        """The input that is set."""
-        return self.rule.setting.name
-
-    @property
-    def feeds(self) -> Feeds:
-        """The input, to run with."""
-        return self.rule.feeds(self.value)
-
-    def used(self, layers: np.ndarray) -> LayersUsed:
-        """Summarize how many passes were used, ``[rows]``."""
-        return LayersUsed(
-            setting=self.name,
-            value=self.value,
-            mean=float(layers.mean()),
-            p90=float(np.percentile(layers, 90)),
-            of=self.layers,
-        )
-
-
-def calibrated_setting(artifact: Artifact, variant: str) -> ExitSetting | None:
-    """Return the setting that was chosen for a model; ``None``: it was not calibrated."""
-    early_exit = artifact.manifest.get("early_exit")
-    record = next(one for one in artifact.manifest["models"] if one["variant"] == variant)
-    if early_exit is None or record.get("calibration") is None:
-        return None
-    value = float(record["calibration"]["value"])
-    return ExitSetting(RULES[early_exit["rule"]], value, int(early_exit["layers"]))

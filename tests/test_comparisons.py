@@ -4,7 +4,7 @@ import pytest
 
 from exporter.benchmark import summarize
 from exporter.benchmark.summary import precision_notices
-from exporter.comparisons import compared_with, is_baseline, reference_name
+from exporter.comparisons import compared_with, exit_name, exit_of, is_baseline, reference_name
 from tests.benchmark.fakes import arm, measurement
 
 EVERY = [
@@ -40,6 +40,11 @@ def test_a_second_artifact_is_also_compared_with_the_first() -> None:
 def test_what_is_unshared_is_told_by_its_name() -> None:
     names = ("fp32", "baseline", "baseline-int8", "baselines")
     assert [is_baseline(name) for name in names] == [False, True, True, False]
+
+
+def test_a_model_that_leaves_early_has_a_name_of_its_own() -> None:
+    assert exit_name("int8") == "int8-exit"
+    assert (exit_of("int8-exit"), exit_of("int8")) == ("int8", None)
 
 
 def test_a_summary_has_the_figures_and_a_ratio_for_each_reference() -> None:

@@ -40,12 +40,12 @@ from exporter.benchmark import (
 from exporter.benchmark.leaving_early import leaving_subject
 from exporter.benchmark.text_sample import sample_texts
 from exporter.calibration import CalibrationOptions, calibrate_artifact
-from exporter.early_exit import calibrated_setting
 from exporter.evaluation import EvaluationOptions, evaluate_artifact
 from exporter.evaluation.classifying import artifact_labels
 from exporter.evaluation.examples import read_examples
 from exporter.evaluation.labels import resolve_labels
 from exporter.evaluation.texts import TextEncoder
+from exporter.exit_setting import calibrated_setting
 from exporter.inputs import Feeds
 from exporter.pipeline import ExportOptions, export_model
 from exporter.records import Device, Measurement, Runtime

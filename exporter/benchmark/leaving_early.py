@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.early_exit import ExitSetting, exit_name
+from exporter.comparisons import exit_name
+from exporter.exit_setting import ExitSetting
 
 if TYPE_CHECKING:
     from exporter.benchmark.subjects import Subject

@@ -11,8 +11,8 @@ from exporter.artifact import Artifact, artifact_names
 from exporter.benchmark.leaving_early import leaving_subject
 from exporter.benchmark.text_sample import TextSample
 from exporter.comparisons import BASELINE, is_baseline
-from exporter.early_exit import ExitSetting, calibrated_setting
 from exporter.errors import BenchmarkError
+from exporter.exit_setting import ExitSetting, calibrated_setting
 from exporter.inputs import ModelInputs
 from exporter.records import ModelFile
 

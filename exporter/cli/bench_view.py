@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from exporter.benchmark.plan import work_name
 from exporter.benchmark.summary import precision_notices
 from exporter.cli.console import megabytes
-from exporter.comparisons import BASELINE, work
-from exporter.early_exit import exit_of
+from exporter.comparisons import BASELINE, exit_of, work
 from exporter.ratios import sessions_note
 
 if TYPE_CHECKING:

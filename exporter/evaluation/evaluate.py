@@ -15,13 +15,8 @@ import numpy as np
 
 from exporter import __version__
 from exporter.artifact import Artifact
-from exporter.early_exit import (
-    LAYERS_USED,
-    ExitSetting,
-    calibrated_setting,
-    exit_name,
-    exit_of,
-)
+from exporter.comparisons import exit_name, exit_of
+from exporter.early_exit import LAYERS_USED
 from exporter.evaluation.classifying import (
     NO_CLASS,
     REFERENCE,
@@ -33,6 +28,7 @@ from exporter.evaluation.classifying import (
 from exporter.evaluation.examples import Examples, read_examples
 from exporter.evaluation.labels import Truth, resolve_labels
 from exporter.evaluation.texts import EncodedText, TextEncoder
+from exporter.exit_setting import ExitSetting, calibrated_setting
 from exporter.inputs import Feeds, ModelInputs
 from exporter.records import Evaluation, LayersUsed, ModelFile, to_json
 from exporter.runtimes.cpu import CpuSession

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from exporter.comparisons import is_baseline
-from exporter.early_exit import exit_name, exit_of
+from exporter.comparisons import exit_name, exit_of, is_baseline
 from exporter.ratios import Ratio
 from exporter.records import Evaluation
 from exporter.report.figures import Comparison, Row, Setting

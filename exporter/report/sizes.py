@@ -7,8 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from exporter.comparisons import is_baseline
-from exporter.early_exit import exit_of
+from exporter.comparisons import exit_of, is_baseline
 from exporter.records import Measurement, ModelFile
 from exporter.report.exits import ExitCurve, read_exits
 from exporter.report.figures import proportion, variant_order

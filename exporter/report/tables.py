@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from exporter.early_exit import exit_of
+from exporter.comparisons import exit_of
 from exporter.records import Evaluation, LayersUsed, Measurement
 from exporter.report.build import DeviceLine
 from exporter.report.charts import PHASES

@@ -18,8 +18,9 @@ from exporter.benchmark.prepare import Prepared, prepare
 from exporter.benchmark.run import RunProtocol
 from exporter.benchmark.text_sample import TextSample, sample_texts
 from exporter.comparisons import compared_with, opponents, work
-from exporter.early_exit import RULES, ExitSetting, calibrated_setting
+from exporter.early_exit import RULES
 from exporter.errors import BenchmarkError
+from exporter.exit_setting import ExitSetting, calibrated_setting
 from exporter.inputs import InputSpec
 from exporter.ratios import paired_ratio, ratio
 from exporter.records import LayersUsed, Measurement, Texts, parse_record, to_json

@@ -13,8 +13,9 @@ import pytest
 from exporter.artifact import MANIFEST_NAME, Artifact, sha256_file
 from exporter.calibration import CalibrationOptions, Point, calibrate_artifact, choose
 from exporter.calibration.calibrate import _distinct, _settings
-from exporter.early_exit import RULES, calibrated_setting, exit_name, exit_of
+from exporter.early_exit import RULES
 from exporter.errors import ArtifactError, BenchmarkError
+from exporter.exit_setting import calibrated_setting
 from exporter.scores import Comparison
 from tests.evaluation.exits import LAYERS, leaving_artifact
 from tests.evaluation.helpers import make_artifact, word_counter
@@ -209,8 +210,3 @@ def test_what_cannot_be_calibrated_is_refused(
     with pytest.raises(BenchmarkError, match="0 points or more, not -1"):
         CalibrationOptions(max_loss=-1)
     assert json.loads((artifact.folder / MANIFEST_NAME).read_text()) == artifact.manifest
-
-
-def test_a_model_that_leaves_early_has_a_name_of_its_own() -> None:
-    assert exit_name("int8") == "int8-exit"
-    assert (exit_of("int8-exit"), exit_of("int8")) == ("int8", None)
