@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import Tensor, nn
@@ -34,15 +34,12 @@ class FineTuningPlan:
     """How a sentence encoder becomes a classifier of rated sentences.
 
     Args:
-        target: ``soft``: cross entropy with the probability that a rating stands for;
-            ``regression``: squared error of the difference of the two logits.
-        sharpness: factor on a mean rating that makes it a logit.
+        sharpness: factor on a mean rating that makes it a logit, whose probability is learned.
         max_length: tokens of the longest input.
         word_dropout: share of the tokens hidden from the model.
         schedule: how long and how fast.
     """
 
-    target: Literal["soft", "regression"] = "soft"
     sharpness: float = 1.75
     max_length: int = 128
     word_dropout: float = 0.1
@@ -76,9 +73,7 @@ class ClassificationObjective(Objective):
         logits = self.model(input_ids=ids, attention_mask=attention_mask).logits.float()
         wanted = self._plan.sharpness * targets["rating"]
         margin = logits[:, 1] - logits[:, 0]
-        if self._plan.target == "soft":
-            return F.binary_cross_entropy_with_logits(margin, torch.sigmoid(wanted))
-        return F.mse_loss(margin, wanted)
+        return F.binary_cross_entropy_with_logits(margin, torch.sigmoid(wanted))
 
 
 def fine_tune(
