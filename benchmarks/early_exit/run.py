@@ -2,7 +2,8 @@
 
     python -m benchmarks.early_exit.run --data held-out.jsonl [--data more.jsonl]
 
-1. The data is divided: odd lines choose the threshold, even lines give every figure below.
+1. The data is divided: odd lines choose the threshold and give its curve; even lines give
+   every figure below.
 2. Accuracy through all layers and leaving early, with 95 % intervals.
 3. Exit layers and answers in onnxruntime against PyTorch's, sentence by sentence.
 4. Batches: how many passes they take, and what a row's answer is worth when it keeps the one it

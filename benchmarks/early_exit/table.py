@@ -23,9 +23,10 @@ def _latency(results: Mapping[str, Any]) -> Iterator[str]:
     yield (
         f"{device['cpu']}, {device['system']}, 1 thread; {results['sessions']} fresh processes of "
         f"each file. Sentences of {', '.join(results['data'])}: odd lines chose the threshold (at "
-        f"most {results['max_loss']:g} points lost), even lines gave every figure here. One "
-        "sentence at a time, all files in turns for each, another part of them in each process; "
-        "mean latency, with the 95 % interval of its ratio to the file without an exit."
+        f"most {results['max_loss']:g} points lost) and gave the curves; even lines gave every "
+        f"other figure, {results['latency'][0]['sentences']:,} of them the latencies. One sentence "
+        "at a time, all files in turns for each, another part of them in each process; mean "
+        "latency, with the 95 % interval of its ratio to the file without an exit."
     )
     yield ""
     yield "| runtime | precision | file | threshold | layers mean, p90 | mean ms | p90 ms | ratio |"

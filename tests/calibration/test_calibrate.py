@@ -16,6 +16,8 @@ from exporter.calibration.calibrate import _distinct, _settings
 from exporter.early_exit import RULES
 from exporter.errors import ArtifactError, BenchmarkError
 from exporter.exit_setting import calibrated_setting
+from exporter.inputs import Feeds
+from exporter.runtimes.cpu import CpuSession
 from exporter.scores import Comparison
 from tests.evaluation.exits import LAYERS, leaving_artifact
 from tests.evaluation.helpers import make_artifact, word_counter
@@ -190,6 +192,33 @@ def test_progress_tells_which_of_how_many_models(artifact: Artifact, data: Path)
     assert seen[0] == ("fp32 (1 of 2)", 4, 0)
     assert seen[-1] == ("int8 (2 of 2)", 4, 4)
     assert len(seen) == 2 * 5
+
+
+def test_the_settings_take_turns_at_being_the_first_to_meet_a_text(
+    artifact: Artifact, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first run of a text costs more than the others, whatever the setting.
+    data.write_text("text,label\n" + "good,positive\n" * 400)
+    tried: list[float] = []
+    run = CpuSession.run
+
+    def noting(session: CpuSession, feeds: Feeds) -> Feeds:
+        tried.append(float(feeds.get("exit_threshold", np.float32(-1))))
+        return run(session, feeds)
+
+    monkeypatch.setattr(CpuSession, "run", noting)
+    orders = []
+    for _ in range(2):
+        tried.clear()
+        options = CalibrationOptions(values=(0, 0.5, 0.75), variants=["fp32"])
+        calibrate_artifact(artifact, data, options)
+        assert len(tried) == 1 + 4 + 400 * 4  # the labels' number, the warm-up, and the texts
+        orders.append(np.array(tried[5:]).reshape(400, 4))
+    first, second = orders
+    assert np.array_equal(first, second)
+    assert (np.sort(first, axis=1) == [0, 0.5, 0.75, 1]).all()
+    for place in first.T:
+        assert min(np.unique(place, return_counts=True)[1]) > 75  # of 100, were it even
 
 
 def test_a_patience_that_no_depth_reaches_is_not_tried(tmp_path: Path, data: Path) -> None:
