@@ -17,8 +17,8 @@ from benchmarks.sharing_tradeoff.causal import CausalEncoder, save_program
 from benchmarks.sharing_tradeoff.settings import Run, Study
 from benchmarks.sharing_tradeoff.texts import PASSAGES, read_texts
 from exporter.artifact import Artifact
+from exporter.atomic_writing import write_atomically
 from exporter.runtimes.cpu import CpuSession
-from exporter.training.files import write_atomically
 from exporter.training.loop import Examples, Objective, Schedule, train
 from exporter.training.sources import DataError
 from exporter.training.tokenizer import train_tokenizer

@@ -14,10 +14,10 @@ from benchmarks.sharing_tradeoff import classify, generate
 from benchmarks.sharing_tradeoff.pruning import pruned
 from benchmarks.sharing_tradeoff.settings import Run, Study, TaskName
 from exporter.artifact import Artifact
+from exporter.atomic_writing import write_atomically
 from exporter.errors import VerificationError
 from exporter.models import SharedEncoder, count_parameters
 from exporter.pipeline import ExportOptions, export_model
-from exporter.training.files import write_atomically
 from exporter.transfer import measure_transfer
 
 __all__ = ["artifact_of", "finished", "perform", "prepare"]

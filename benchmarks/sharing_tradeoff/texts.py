@@ -9,9 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from exporter.atomic_writing import write_atomically
 from exporter.training.data import Corpus, Rated, load_corpus, normalized
 from exporter.training.distilled_demo import demo_teacher
-from exporter.training.files import write_atomically
 from exporter.training.fine_tuning import FineTuningPlan
 from exporter.training.labelled_files import FOREIGN_FILE, HELD_OUT_FILE, write_labelled
 from exporter.training.runs import ProgressReport

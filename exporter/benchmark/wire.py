@@ -10,8 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from exporter.atomic_writing import write_atomically
 from exporter.benchmark.subjects import Subject
 from exporter.comparisons import is_baseline
+from exporter.errors import ArtifactError
 from exporter.transfer import (
     BROTLI_QUALITY,
     GZIP_LEVEL,
@@ -85,8 +87,5 @@ def _read(path: Path) -> TransferBytes | None:
 
 def _write(path: Path, sizes: TransferBytes) -> None:
     """Remember; a folder that cannot be written costs the next bench some seconds, no more."""
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(sizes.to_dict() | _levels()), encoding="utf-8")
-        partial.replace(path)
+    with suppress(ArtifactError):
+        write_atomically(path, json.dumps(sizes.to_dict() | _levels()).encode())

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from exporter.atomic_writing import write_atomically
 from exporter.cli.console import FiniteFloat, clear_errors, progress_steps
 from exporter.cli.lists import CommaList
-from exporter.cli.output_files import check_report_target, write_whole
+from exporter.cli.output_files import check_report_target
 from exporter.errors import BenchmarkError
 
 if TYPE_CHECKING:
@@ -214,7 +215,7 @@ def bench(
         from exporter.report import render_html
 
         page = render_html(records, command=command, manifests=prepared.manifests)
-        write_whole(report, page)
+        write_atomically(report, page.encode())
         click.echo(f"report: {report}", err=as_json)
     if isinstance(ended, KeyboardInterrupt):
         ctx.exit(130)

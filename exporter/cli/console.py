@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -17,9 +17,13 @@ from rich.table import Table
 
 from exporter.errors import ExportError
 
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
 __all__ = [
     "FiniteFloat",
     "clear_errors",
+    "counting_bar",
     "megabytes",
     "output_console",
     "print_table",
@@ -116,9 +120,8 @@ def _line_per_step(console: Console) -> Callable[[str], None]:
     return show
 
 
-@contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar on standard error once it takes over two seconds; without a terminal, none."""
+def counting_bar(console: Console) -> Progress:
+    """Return a bar of how many are done, of how many; each task has a ``remark`` beside it."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -131,11 +134,17 @@ def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TextColumn("{task.fields[remark]}"),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True, highlight=False)
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    task, start = bar.add_task(""), time.monotonic()
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a bar on standard error once it takes over two seconds; without a terminal, none."""
+    bar = counting_bar(Console(stderr=True, highlight=False))
+    task, start = bar.add_task("", remark=""), time.monotonic()
 
     def show(description: str, total: int, done: int) -> None:
         if time.monotonic() - start > _SHOW_AFTER_S:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from exporter.cli.stop_signals import stop_between_steps
 from exporter.cli.training_progress import training_progress
 
 if TYPE_CHECKING:
+    from exporter.training.distill import NewStudent
     from exporter.training.runs import DistillationResult
 
 __all__ = ["distill"]
@@ -98,7 +100,8 @@ _FEWEST_THAT_TELL = 50  # the interval of a share is then at most 27 points wide
     type=click.Choice(["teacher", "random"]),
     default="teacher",
     show_default=True,
-    help="Average the teacher's layers into the scheme's groups, or begin anew.",
+    help="Begin with what has the teacher's sizes: its layers, averaged into the scheme's "
+    "groups, and its embeddings; or begin with random weights.",
 )
 @click.option(
     "--epochs", type=click.IntRange(1), default=6, show_default=True, help="Passes over the texts."
@@ -161,7 +164,7 @@ def distill(
     from exporter.models import SharingScheme
     from exporter.training.distill import DistillationPlan
     from exporter.training.judging import AskingStoppedError
-    from exporter.training.loop import Schedule, is_main_process
+    from exporter.training.loop import is_main_process
     from exporter.training.runs import run_distillation
     from exporter.training.texts import read_texts
 
@@ -170,7 +173,8 @@ def distill(
         sharing = SharingScheme.parse(scheme)
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--scheme") from error
-    plan = DistillationPlan(sharing=sharing, schedule=Schedule(**chosen), **options)
+    schedule = replace(DistillationPlan().schedule, **chosen)
+    plan = DistillationPlan(sharing=sharing, schedule=schedule, **options)
     console = output_console()
     with stop_between_steps() as stop:
         try:
@@ -182,6 +186,7 @@ def distill(
                     output,
                     time_budget_s=60 * time_budget if time_budget else float("inf"),
                     stop=stop,
+                    started=_tell_start if plan.start == "teacher" else lambda student: None,
                     progress=progress,
                 )
         except AskingStoppedError as stopped:
@@ -199,6 +204,14 @@ def distill(
     console.print(f"{done}: {output}", markup=False)
     if unfinished and stop():
         click.get_current_context().exit(stop.exit_code)
+
+
+def _tell_start(student: NewStudent) -> None:
+    """Say how much of the student begins as the teacher's, and how it would be more."""
+    options = (f"--{name.replace('_', '-')} {size}" for name, size in student.fitting.items())
+    more = f"; more would with {' '.join(options)}" if student.fitting else ""
+    text = f"{student.taken_over:.0%} of the student's weights begin as the teacher's{more}"
+    click.echo(text, err=True)
 
 
 def _agreement(result: DistillationResult) -> str:

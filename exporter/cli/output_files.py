@@ -1,14 +1,13 @@
-"""Writing what a person asked for, without replacing what cannot be made again."""
+"""Where a report may go: not in place of what cannot be made again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 
 from exporter.errors import BenchmarkError
 
-__all__ = ["check_report_target", "write_whole"]
+__all__ = ["check_report_target"]
 
 _MEASURED = (".jsonl", ".sqlite", ".sqlite-wal", ".onnx")
 _MANIFEST = "albert-export.json"
@@ -34,22 +33,3 @@ def check_report_target(path: Path, results: Iterable[Path] = ()) -> None:
         raise BenchmarkError(
             f"{path} holds measurements or belongs to a model; write the report elsewhere"
         )
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file whole or not at all; where ``path`` is a link, the file it leads to.
-
-    Raises:
-        BenchmarkError: it cannot be written.
-    """
-    target = path.resolve()
-    partial = target.with_name(f".{target.name}.partial")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(target)
-    except OSError as error:
-        raise BenchmarkError(f"{path} cannot be written: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)

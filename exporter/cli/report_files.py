@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exporter.cli.output_files import check_report_target, write_whole
+from exporter.atomic_writing import write_atomically
+from exporter.cli.output_files import check_report_target
 from exporter.errors import BenchmarkError
 
 __all__ = ["STDOUT", "destinations", "read_manifest", "write_all"]
@@ -52,5 +53,5 @@ def read_manifest(path: Path) -> Mapping[str, Any]:
 def write_all(texts: Mapping[Path, str]) -> Iterator[Path]:
     """Write each file whole or not at all; yield its path."""
     for path, text in texts.items():
-        write_whole(path, text)
+        write_atomically(path, text.encode())
         yield path

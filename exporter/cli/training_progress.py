@@ -6,6 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
+from exporter.cli.console import counting_bar
+
 if TYPE_CHECKING:
     from exporter.training.runs import ProgressReport
 
@@ -15,24 +19,8 @@ __all__ = ["training_progress"]
 @contextmanager
 def training_progress() -> Iterator[ProgressReport]:
     """Show a bar on standard error; without a terminal, a line per kind of work."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
     console = Console(stderr=True, highlight=False)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[remark]}"),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bar = counting_bar(console)
     task, shown = bar.add_task("reading", total=None, remark=""), ""
 
     def show(what: str, done: int, total: int, remark: str) -> None:

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from exporter.models.config import EncoderConfig
 
-__all__ = ["SharedEncoder"]
+__all__ = ["SharedEncoder", "additive_mask", "masked_mean"]
 
 
 class AttentionBlock(nn.Module):
@@ -96,7 +96,7 @@ class SharedEncoder(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """See the class; ``S`` must not exceed ``max_position_embeddings``."""
         hidden = self.embed(input_ids)
-        mask = None if attention_mask is None else _additive_mask(attention_mask, hidden.dtype)
+        mask = None if attention_mask is None else additive_mask(attention_mask, hidden.dtype)
         for attention, ffn in zip(self.attention_order, self.ffn_order, strict=True):
             hidden = self.attention_blocks[attention](hidden, mask)
             hidden = self.ffn_blocks[ffn](hidden)
@@ -111,20 +111,22 @@ class SharedEncoder(nn.Module):
     def apply_head(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         """Map the normalized hidden state ``[B, S, H]`` to the output."""
         if self.config.head == "sequence_classification":
-            return self.classifier(_masked_mean(hidden, attention_mask))
+            return self.classifier(masked_mean(hidden, attention_mask))
         if self.config.head == "masked_lm":
             x = self.decoder_norm(F.gelu(self.decoder_projection(hidden)))  # [B, S, E]
             return F.linear(x, self.token_embedding.weight, self.decoder_bias)
         return hidden
 
 
-def _additive_mask(attention_mask: Tensor, dtype: torch.dtype) -> Tensor:
+def additive_mask(attention_mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """Turn a mask ``[B, S]``, 1 = token, into what is added to the scores."""
     # The lowest finite value, not -inf: a row with nothing but padding then attends
     # uniformly, in PyTorch and in ONNX alike, where -inf would give NaN in one of them.
     return (1 - attention_mask.to(dtype)) * torch.finfo(dtype).min
 
 
-def _masked_mean(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+def masked_mean(hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Average ``[B, S, H]`` over the tokens: ``[B, H]``."""
     if attention_mask is None:
         return hidden.mean(dim=1)
     weights = attention_mask.to(hidden.dtype).unsqueeze(-1)  # [B, S, 1]

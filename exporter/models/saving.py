@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
+from torch import Tensor
 
+from exporter.atomic_writing import write_atomically
 from exporter.models.encoder import SharedEncoder
 
-__all__ = ["save_checkpoint", "save_folder"]
+__all__ = ["CONFIG", "WEIGHTS", "save_checkpoint", "save_folder", "write_model"]
+
+CONFIG = "config.json"
+WEIGHTS = "model.safetensors"
+"""Files of a folder in Hugging Face's form."""
 
 
 def save_checkpoint(model: SharedEncoder, path: Path) -> None:
@@ -23,11 +31,21 @@ def save_folder(model: SharedEncoder, folder: Path, *, tokenizer: Path | None = 
     """Write a folder in Hugging Face's form: ``config.json``, ``model.safetensors``.
 
     ``tokenizer`` is a folder whose tokenizer files are copied beside them.
+
+    Raises:
+        ArtifactError: one cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    config = json.dumps(model.config.to_dict(), indent=2) + "\n"
-    (folder / "config.json").write_text(config, encoding="utf-8")
-    weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    write_model(folder, model.config.to_dict(), model.state_dict())
     for file in sorted(tokenizer.glob("*token*.json")) if tokenizer else ():
         shutil.copyfile(file, folder / file.name)
+
+
+def write_model(folder: Path, config: Mapping[str, Any], state: Mapping[str, Tensor]) -> None:
+    """Write ``config.json`` and ``model.safetensors``, each whole or not at all.
+
+    Raises:
+        ArtifactError: one cannot be written.
+    """
+    write_atomically(folder / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    weights = {name: tensor.contiguous() for name, tensor in state.items()}
+    write_atomically(folder / WEIGHTS, save(weights, metadata={"format": "pt"}))

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from exporter.atomic_writing import write_atomically
 from exporter.errors import VerificationError
 from exporter.training.evaluate import Score
-from exporter.training.files import write_atomically
 from exporter.training.sources import DataError
 
 __all__ = [

@@ -65,7 +65,7 @@ class Corpus:
 
     Args:
         training: rated sentences and words the model learns from, all collections.
-        development: movie-review sentences that settings and epochs are chosen on.
+        development: movie-review sentences that settings are chosen on.
         held_out: movie-review sentences that only the final measurement sees.
         foreign: labelled sentences of three collections nothing is trained on, by name.
     """

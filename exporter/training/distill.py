@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from tokenizers import Tokenizer
@@ -18,7 +18,7 @@ from exporter.models import EncoderConfig, SharedEncoder, SharingScheme
 from exporter.training.batches import encode, hide_tokens
 from exporter.training.convert import from_bert, share_layers, shrink_embedding
 from exporter.training.depths import at_every_depth
-from exporter.training.judging import Judgements, fingerprint
+from exporter.training.judging import Judgements, question_key
 from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
 from exporter.training.starts import spread_embedding
 from exporter.training.teacher import Teacher
@@ -27,8 +27,10 @@ from exporter.training.vocabulary import kept_rows, trim_tokenizer
 __all__ = [
     "DistillationObjective",
     "DistillationPlan",
+    "NewStudent",
     "distill",
     "new_student",
+    "student_identity",
 ]
 
 
@@ -46,15 +48,15 @@ class DistillationPlan:
         dropout: of embeddings, attention and both halves' outputs.
         word_dropout: share of the tokens hidden from the student, not from the teacher.
         start: ``teacher``: embeddings and whatever else has the same shape come from the
-            teacher, layers averaged into the scheme's groups; ``random``: nothing does.
+            teacher, layers averaged into the scheme's groups; ``random``: nothing does. How
+            much that is, :class:`NewStudent` tells.
         temperature: softens both sides' probabilities, so that more than the better
             label is learned.
         logit_weight: of the divergence of those probabilities, times temperature².
         embedding_weight: of 1 - cosine between both sides' sentence embeddings.
-        label_weight: of the cross entropy with people's labels, where a text has them.
-        shallow_phases: ``(until, layers)``: up to this share of the steps only so many
-            layers, which costs less time; where the scheme then leaves a block without
-            use, all layers run instead.
+        shallow_phases: ``(until, layers)``, by ``until``: up to this share of the steps only
+            so many layers, which costs less time; where the scheme then leaves a block
+            without use, all layers run instead.
         schedule: how long and how fast.
     """
 
@@ -72,34 +74,47 @@ class DistillationPlan:
     temperature: float = 2.0
     logit_weight: float = 1.0
     embedding_weight: float = 1.0
-    label_weight: float = 0.0
     shallow_phases: tuple[tuple[float, int], ...] = ((0.5, 2), (0.8, 4))
     schedule: Schedule = field(
         default_factory=lambda: Schedule(
-            epochs=6, batch_size=64, learning_rate=1e-3, weight_decay=0.02, precision="bf16"
+            epochs=6, batch_size=64, learning_rate=1e-3, weight_decay=0.02, threads=1
         )
     )
 
     def layers_at(self, done: float) -> int:
         """Layers to train with when this share (0 to 1) of the steps is done."""
-        everything = self._blocks(self.layers)
-        for until, layers in self.shallow_phases:
-            if done < until and self._blocks(layers) == everything:
-                return min(layers, self.layers)
-        return self.layers
+        layers = next((few for until, few in self.shallow_phases if done < until), self.layers)
+        layers = min(layers, self.layers)
+        return layers if self._blocks(layers) == self._blocks(self.layers) else self.layers
 
     def _blocks(self, layers: int) -> set[tuple[str, int]]:
-        used = range(min(layers, self.layers))
+        used = range(layers)
         return {("attention", self.sharing.attention_block(i, self.layers)) for i in used} | {
             ("ffn", self.sharing.ffn_block(i, self.layers)) for i in used
         }
 
 
+class NewStudent(NamedTuple):
+    """A student before any training.
+
+    Args:
+        model: the encoder.
+        tokenizer: its own.
+        taken_over: share of its weights, from 0 to 1, that are the teacher's or a mean of them.
+        fitting: sizes of the plan that are not the teacher's, by name, and what the teacher's
+            are: with these its layers would be taken over whole.
+    """
+
+    model: SharedEncoder
+    tokenizer: Tokenizer
+    taken_over: float
+    fitting: Mapping[str, int]
+
+
 class DistillationObjective(Objective):
     """The student, judged after every layer; deeper ones count more.
 
-    Targets: ``logits`` ``[B, labels]`` and ``embedding`` ``[B, width]``, the teacher's;
-    with a ``label_weight``, ``label`` ``[B, labels]``: probabilities, NaN where unknown.
+    Targets: ``logits`` ``[B, labels]`` and ``embedding`` ``[B, width]``, the teacher's.
     """
 
     def __init__(self, student: SharedEncoder, plan: DistillationPlan, teacher_width: int) -> None:
@@ -107,9 +122,11 @@ class DistillationObjective(Objective):
         self.student, self._plan = student, plan
         # Only the loss needs it: a teacher of another width sees the student through it.
         same = teacher_width == student.config.hidden_size
-        self.bridge = (
-            nn.Identity() if same else nn.Linear(student.config.hidden_size, teacher_width)
-        )
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(plan.schedule.seed)
+            self.bridge = (
+                nn.Identity() if same else nn.Linear(student.config.hidden_size, teacher_width)
+            )
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, targets: Mapping[str, Tensor], done: float
@@ -129,17 +146,18 @@ class DistillationObjective(Objective):
             seen = self.bridge(embeddings).float()
             cosine = F.cosine_similarity(seen, targets["embedding"].float(), dim=-1)
             losses = losses + plan.embedding_weight * (1 - cosine).mean(-1)
-        if plan.label_weight:
-            known = ~targets["label"].isnan().any(-1)
-            entropy = -(targets["label"][known] * F.log_softmax(logits[:, known], dim=-1)).sum(-1)
-            losses = losses + plan.label_weight * entropy.sum(-1) / len(known)
         weights = torch.arange(1.0, len(losses) + 1, device=losses.device)
         return (losses * weights).sum() / weights.sum()
 
 
-def new_student(
+def student_identity(
     teacher: Teacher, texts: Sequence[str], plan: DistillationPlan
-) -> tuple[SharedEncoder, Tokenizer]:
+) -> dict[str, object]:
+    """Return what tells the student that :func:`distill` makes of these from all others."""
+    return {"plan": plan, "question": question_key(teacher, texts, plan.schedule.precision)}
+
+
+def new_student(teacher: Teacher, texts: Sequence[str], plan: DistillationPlan) -> NewStudent:
     """Build the student before any training, and its tokenizer.
 
     Raises:
@@ -167,12 +185,13 @@ def new_student(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(plan.schedule.seed)
         student = spread_embedding(SharedEncoder(config))
-    if plan.start == "teacher":
-        try:
-            _take_over(student, teacher, kept_rows(tokenizer, teacher.tokenizer))
-        except ValueError as error:
-            raise CheckpointError(f"no such student: {error}; or start at random") from error
-    return student, tokenizer
+    if plan.start == "random":
+        return NewStudent(student, tokenizer, 0.0, {})
+    try:
+        taken = _take_over(student, teacher, kept_rows(tokenizer, teacher.tokenizer))
+    except ValueError as error:
+        raise CheckpointError(f"no such student: {error}; or start at random") from error
+    return NewStudent(student, tokenizer, taken, _fitting(teacher, plan))
 
 
 def distill(
@@ -181,8 +200,7 @@ def distill(
     judgements: Judgements,
     plan: DistillationPlan,
     *,
-    student: tuple[SharedEncoder, Tokenizer] | None = None,
-    labels: Tensor | None = None,
+    student: NewStudent | None = None,
     snapshot: Path | None = None,
     snapshot_interval_s: float = 120,
     report: Callable[[Step], None] | None = None,
@@ -196,8 +214,7 @@ def distill(
         texts: the transfer set.
         judgements: the teacher's, of these texts.
         plan: everything else.
-        student: what :func:`new_student` made of all this, where that is at hand.
-        labels: probabilities ``[N, labels]``, NaN where unknown; for ``label_weight``.
+        student: what :func:`new_student` made of these very arguments, where that is at hand.
         snapshot, snapshot_interval_s, report, time_budget_s, stop: as in
             :func:`~exporter.training.loop.train`; a step's ``average.student`` is the
             student.
@@ -205,19 +222,15 @@ def distill(
     Raises:
         CheckpointError: teacher and plan do not fit, or ``snapshot`` holds another run.
     """
-    model, tokenizer = student or new_student(teacher, texts, plan)
+    model, tokenizer, *_ = student or new_student(teacher, texts, plan)
     targets = {"logits": judgements.logits, "embedding": judgements.embeddings}
-    if plan.label_weight:
-        if labels is None:
-            raise CheckpointError("a label weight needs labels")
-        targets["label"] = labels
     run = train(
         DistillationObjective(model, plan, teacher.width),
         Examples(encode(tokenizer, texts), targets),
         plan.schedule,
         snapshot=snapshot,
         snapshot_interval_s=snapshot_interval_s,
-        identity={"plan": plan, "texts": fingerprint(texts), "teacher": _digest(judgements)},
+        identity=student_identity(teacher, texts, plan),
         report=report,
         time_budget_s=time_budget_s,
         stop=stop,
@@ -226,8 +239,8 @@ def distill(
 
 
 @torch.no_grad()
-def _take_over(student: SharedEncoder, teacher: Teacher, rows: Sequence[int]) -> None:
-    """Load whatever the teacher, converted, has in the student's shape."""
+def _take_over(student: SharedEncoder, teacher: Teacher, rows: Sequence[int]) -> float:
+    """Load whatever the teacher, converted, has in the student's shape; return which share."""
     config = student.config
     source = from_bert(teacher.model, max_length=config.max_position_embeddings)
     source = share_layers(source, config.sharing, config.num_hidden_layers)
@@ -239,9 +252,16 @@ def _take_over(student: SharedEncoder, teacher: Teacher, rows: Sequence[int]) ->
         name: found[name] for name in own if name in found and found[name].shape == own[name].shape
     }
     student.load_state_dict({**own, **same})
+    # The converted classifier is zeros: nothing that a teacher knows.
+    taken = sum(values.numel() for name, values in same.items() if "classifier" not in name)
+    return taken / sum(values.numel() for values in own.values())
 
 
-def _digest(judgements: Judgements) -> str:
-    import hashlib
-
-    return hashlib.sha256(judgements.logits.numpy().tobytes()).hexdigest()[:16]
+def _fitting(teacher: Teacher, plan: DistillationPlan) -> dict[str, int]:
+    config = teacher.model.config
+    sizes = {
+        "hidden_size": config.hidden_size,
+        "heads": config.num_attention_heads,
+        "intermediate_size": config.intermediate_size,
+    }
+    return {name: size for name, size in sizes.items() if size != getattr(plan, name)}

@@ -10,13 +10,20 @@ from tokenizers import Tokenizer
 
 from exporter.models import SharedEncoder
 from exporter.training.data import load_corpus
-from exporter.training.distill import DistillationPlan, distill
-from exporter.training.fine_tuning import FineTuningPlan, fine_tune
+from exporter.training.distill import DistillationPlan, distill, student_identity
+from exporter.training.fine_tuning import FineTuningPlan, fine_tune, teacher_identity
+from exporter.training.folders import working_alone
 from exporter.training.judging import judge
 from exporter.training.loop import Run, Schedule, Step, cpu_threads
 from exporter.training.reviews import read_review_sentences
 from exporter.training.runs import ProgressReport
 from exporter.training.sentence_encoder import encoder_folder
+from exporter.training.snapshots import (
+    Snapshot,
+    check_identity,
+    check_snapshot,
+    write_identity,
+)
 from exporter.training.teacher import Teacher, load_teacher, save_teacher
 from exporter.training.transfer import transfer_texts
 
@@ -57,7 +64,7 @@ class DemoPlan:
 def demo_teacher(
     data_dir: Path, work: Path, plan: FineTuningPlan, told: ProgressReport = lambda *step: None
 ) -> Teacher:
-    """Return the teacher in ``work/teacher``; make it where it is not there yet.
+    """Return the teacher in ``work/teacher``; make it where it is not there, whole, yet.
 
     It learns from sentences that people rated: movie and product reviews, tweet-like texts
     and single words; newspaper editorials are no reviews, and are left to the student.
@@ -70,20 +77,25 @@ def demo_teacher(
 
     Raises:
         PackageError: an archive cannot be fetched.
-        CheckpointError: ``work`` holds a snapshot of another plan.
+        CheckpointError: ``work`` holds the teacher, or its snapshot, of another plan, of other
+            sentences or of another encoder.
+        ArtifactError: ``work`` cannot be written, or another command is writing to it.
     """
-    folder = work / TEACHER_FOLDER
-    if not (folder / "tokenizer_config.json").is_file():  # the last file that is written
-        corpus = load_corpus(data_dir, others=_TEACHER_COLLECTIONS)
-        run = fine_tune(
-            encoder_folder(data_dir),
-            corpus.training,
-            plan,
-            snapshot=work / "teacher-snapshot.pt",
-            report=_report("fine-tuning the teacher", told),
-        )
+    with working_alone(work):
+        return _teacher(data_dir, work, plan, told)
+
+
+def _teacher(data_dir: Path, work: Path, plan: FineTuningPlan, told: ProgressReport) -> Teacher:
+    folder, snapshot = work / TEACHER_FOLDER, work / "teacher-snapshot.pt"
+    sentences = load_corpus(data_dir, others=_TEACHER_COLLECTIONS).training
+    encoder = encoder_folder(data_dir)
+    identity = teacher_identity(encoder, sentences, plan)
+    if not check_identity(folder, identity):
+        report = _report("fine-tuning the teacher", told)
+        run = fine_tune(encoder, sentences, plan, snapshot=snapshot, report=report)
         save_teacher(run.result, folder)
-        (work / "teacher-snapshot.pt").unlink(missing_ok=True)
+        write_identity(folder, identity)
+        snapshot.unlink(missing_ok=True)
     return load_teacher(folder)
 
 
@@ -103,9 +115,18 @@ def distill_demo(
 
     Raises:
         PackageError: an archive cannot be fetched.
-        CheckpointError: ``work`` holds the run of another plan.
+        CheckpointError: ``work`` holds the run of another plan, or of other data.
+        ArtifactError: ``work`` cannot be written, or another command is writing to it.
     """
-    teacher = demo_teacher(data_dir, work, plan.teacher, told)
+    with working_alone(work):
+        return _distill(data_dir, work, plan, told)
+
+
+def _distill(
+    data_dir: Path, work: Path, plan: DemoPlan, told: ProgressReport
+) -> Run[tuple[SharedEncoder, Tokenizer]]:
+    teacher = _teacher(data_dir, work, plan.teacher, told)
+    snapshot = work / "student-snapshot.pt"
     with cpu_threads(plan.student.schedule.threads):
         corpus = load_corpus(data_dir)
         sentences = read_review_sentences(
@@ -115,6 +136,8 @@ def distill_demo(
             lambda done, total: told("reading reviews", done, total, ""),
         )
         texts = transfer_texts(corpus, sentences)
+        identity = student_identity(teacher, texts, plan.student)
+        check_snapshot(Snapshot(snapshot, identity))  # before hours of asking
         judgements = judge(
             teacher,
             texts,
@@ -127,7 +150,7 @@ def distill_demo(
         texts,
         judgements,
         plan.student,
-        snapshot=work / "student-snapshot.pt",
+        snapshot=snapshot,
         report=_report("distilling", told),
     )
 

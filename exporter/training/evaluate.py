@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from exporter.scores import wilson_interval
-from exporter.training.batches import encode, pad
+from exporter.training.batches import batches_by_length
 from exporter.training.data import Corpus, Labelled, clearly_rated
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
 
 CLEAR_THRESHOLD = 1.0
 THRESHOLDS = (0.5, 1.0, 1.5)
-_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,7 @@ def accuracy(model: nn.Module, tokenizer: Tokenizer, sentences: Sequence[Labelle
 @torch.no_grad()
 def positive_probability(model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str]) -> Tensor:
     """Probability ``[N]`` that each text is positive; ``model`` must be in eval mode."""
-    sequences = encode(tokenizer, texts)
-    # By length, so that a batch holds little padding; results go back to their places.
-    order = sorted(range(len(texts)), key=lambda index: len(sequences[index]))
     probabilities = torch.empty(len(texts))
-    for start in range(0, len(order), _BATCH):
-        indices = order[start : start + _BATCH]
-        ids, mask = pad([sequences[index] for index in indices])
+    for indices, ids, mask in batches_by_length(tokenizer, texts):
         probabilities[indices] = model(ids, mask).softmax(dim=1)[:, 1]
     return probabilities

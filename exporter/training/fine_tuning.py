@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from exporter.errors import CheckpointError
-from exporter.training.batches import encode
+from exporter.training.batches import chosen_tokens, encode, ordinary_pieces
 from exporter.training.data import Rated
-from exporter.training.judging import fingerprint
+from exporter.training.digests import digest_model, digest_texts
 from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
 from exporter.training.teacher import Teacher, read_model, read_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["LABELS", "ClassificationObjective", "FineTuningPlan", "fine_tune"]
+__all__ = ["LABELS", "ClassificationObjective", "FineTuningPlan", "fine_tune", "teacher_identity"]
 
 LABELS = ("negative", "positive")
-_FIRST_WORD = 999
 
 
 @dataclass(frozen=True)
@@ -57,23 +56,56 @@ class FineTuningPlan:
 
 
 class ClassificationObjective(Objective):
-    """A classifier with two labels, and how far its logits are from what ratings stand for."""
+    """A classifier with two labels, and how far its logits are from what ratings stand for.
 
-    def __init__(self, model: nn.Module, plan: FineTuningPlan, hidden_id: int) -> None:
+    Args:
+        model: the classifier.
+        plan: how it learns.
+        ordinary: which ids may be hidden, bool ``[V]``.
+        hidden_id: what is in their place then.
+    """
+
+    _ordinary: Tensor
+
+    def __init__(
+        self, model: nn.Module, plan: FineTuningPlan, ordinary: Tensor, hidden_id: int
+    ) -> None:
         super().__init__()
         self.model, self._plan, self._hidden_id = model, plan, hidden_id
+        self.register_buffer("_ordinary", ordinary, persistent=False)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, targets: Mapping[str, Tensor], done: float
     ) -> Tensor:
         """Compare the logits with ``targets["rating"]`` ``[B]``."""
-        hidden = torch.rand(input_ids.shape, device=input_ids.device) < self._plan.word_dropout
-        # Ids below 1000 are BERT's special and unused tokens.
-        ids = torch.where(hidden & (input_ids >= _FIRST_WORD), self._hidden_id, input_ids)
+        hidden = chosen_tokens(self._ordinary[input_ids], self._plan.word_dropout)
+        ids = torch.where(hidden, self._hidden_id, input_ids)
         logits = self.model(input_ids=ids, attention_mask=attention_mask).logits.float()
         wanted = self._plan.sharpness * targets["rating"]
         margin = logits[:, 1] - logits[:, 0]
         return F.binary_cross_entropy_with_logits(margin, torch.sigmoid(wanted))
+
+
+def teacher_identity(
+    encoder: Path, sentences: Sequence[Rated], plan: FineTuningPlan
+) -> dict[str, object]:
+    """Return what tells the teacher that :func:`fine_tune` makes of these from all others.
+
+    Raises:
+        CheckpointError: the folder cannot be used.
+    """
+    source, tokenizer = read_model(encoder), read_tokenizer(encoder, plan.max_length)
+    return _identity(source, tokenizer, sentences, plan)
+
+
+def _identity(
+    source: PreTrainedModel, tokenizer: Tokenizer, sentences: Sequence[Rated], plan: FineTuningPlan
+) -> dict[str, object]:
+    return {
+        "plan": plan,
+        "encoder": digest_model(source, tokenizer),
+        "sentences": digest_texts([f"{s.rating!r} {s.text}" for s in sentences]),
+    }
 
 
 def fine_tune(
@@ -83,7 +115,6 @@ def fine_tune(
     *,
     snapshot: Path | None = None,
     report: Callable[[Step], None] | None = None,
-    time_budget_s: float = math.inf,
 ) -> Run[Teacher]:
     """Fine-tune a BERT encoder to tell negative sentences from positive ones.
 
@@ -91,7 +122,7 @@ def fine_tune(
         encoder: folder with ``config.json``, ``model.safetensors`` and ``tokenizer.json``.
         sentences: what to learn from.
         plan: how.
-        snapshot, report, time_budget_s: as in :func:`~exporter.training.loop.train`.
+        snapshot, report: as in :func:`~exporter.training.loop.train`.
 
     Raises:
         CheckpointError: the folder or the snapshot cannot be used.
@@ -119,15 +150,14 @@ def fine_tune(
     mask_id = tokenizer.token_to_id("[MASK]")
     if mask_id is None:
         raise CheckpointError(f"the tokenizer of {encoder} has no [MASK]")
-    objective = ClassificationObjective(model, plan, mask_id)
+    objective = ClassificationObjective(model, plan, ordinary_pieces(tokenizer), mask_id)
     run = train(
         objective,
         examples,
         plan.schedule,
         snapshot=snapshot,
-        identity={"plan": plan, "texts": fingerprint(texts)},
+        identity=_identity(source, tokenizer, sentences, plan),
         report=report,
-        time_budget_s=time_budget_s,
     )
     teacher = Teacher(cast("PreTrainedModel", run.result.model), tokenizer)
     return Run(teacher, run.step, run.steps)

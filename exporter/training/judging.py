@@ -16,13 +16,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from exporter.atomic_writing import write_atomically
 from exporter.errors import CheckpointError, ExportError
-from exporter.training.batches import encode, pad
-from exporter.training.files import write_atomically
+from exporter.training.batches import batches_by_length
+from exporter.training.digests import digest_model, digest_texts
 from exporter.training.loop import device, is_main_process
 from exporter.training.teacher import Teacher
 
-__all__ = ["JUDGEMENTS", "AskingStoppedError", "Judgements", "fingerprint", "judge", "question_key"]
+__all__ = ["JUDGEMENTS", "AskingStoppedError", "Judgements", "judge", "question_key"]
 
 JUDGEMENTS = "judgements-"
 """What the names of cached answers begin with."""
@@ -62,8 +63,8 @@ def judge(
     Args:
         teacher: the classifier.
         texts: what to judge.
-        cache: folder of earlier results, each named by the teacher's weights and the texts;
-            an interrupted call's is gone on with.
+        cache: folder of earlier results, each named by its :func:`question_key`; an
+            interrupted call's is gone on with.
         cache_interval_s: seconds between two writes of what is done so far.
         batch_size: texts per run.
         precision: of weights and arithmetic.
@@ -81,26 +82,24 @@ def judge(
     first = _read(path, logits, embeddings) if path is not None and path.is_file() else 0
     if first == len(texts):
         return Judgements(logits, embeddings)
-    sequences = encode(teacher.tokenizer, texts)
-    order = sorted(range(len(texts)), key=lambda index: len(sequences[index]))
     dtype = torch.bfloat16 if precision == "bf16" else torch.float32
     model = copy.deepcopy(teacher.model).to(device(), dtype)
-    written = time.monotonic()
-    for start in range(first, len(order), batch_size):
-        indices = order[start : start + batch_size]
-        ids, mask = (part.to(device()) for part in pad([sequences[index] for index in indices]))
+    written, done = time.monotonic(), first
+    batches = batches_by_length(teacher.tokenizer, texts, batch_size, first=first)
+    for indices, *batch in batches:
+        ids, mask = (part.to(device()) for part in batch)
         result = model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         weights = mask.unsqueeze(-1).float()  # [B, S, 1]
-        last = result.hidden_states[-1].float()
+        states = result.hidden_states[-1].float()
         logits[indices] = result.logits.float().cpu()
-        embeddings[indices] = ((last * weights).sum(1) / weights.sum(1)).half().cpu()
+        embeddings[indices] = ((states * weights).sum(1) / weights.sum(1)).half().cpu()
         if not (logits[indices].isfinite().all() and embeddings[indices].isfinite().all()):
             raise CheckpointError(
                 "the teacher answers with what is no finite number: its weights cannot be used"
             )
-        done = start + len(indices)
-        progress(done, len(order))
-        last = done == len(order)
+        done += len(indices)
+        progress(done, len(texts))
+        last = done == len(texts)
         stopping = not last and stop()
         due = last or stopping or time.monotonic() - written > cache_interval_s
         if path is not None and due and is_main_process():
@@ -108,17 +107,9 @@ def judge(
             written = time.monotonic()
         if stopping:
             raise AskingStoppedError(
-                f"Stopped after the teacher's answers to {done:,} of {len(order):,} texts"
+                f"Stopped after the teacher's answers to {done:,} of {len(texts):,} texts"
             )
     return Judgements(logits, embeddings)
-
-
-def fingerprint(texts: Sequence[str]) -> str:
-    """Return a short hash of texts in their order."""
-    digest = hashlib.sha256()
-    for text in texts:
-        digest.update(text.encode() + b"\0")
-    return digest.hexdigest()[:16]
 
 
 def _store(path: Path, logits: Tensor, embeddings: Tensor, done: int) -> None:
@@ -139,8 +130,6 @@ def _read(path: Path, logits: Tensor, embeddings: Tensor) -> int:
 
 
 def question_key(teacher: Teacher, texts: Sequence[str], precision: str) -> str:
-    """Return a short hash of all that decides the answers."""
-    digest = hashlib.sha256(f"{fingerprint(texts)} {precision}".encode())
-    for name, tensor in teacher.model.state_dict().items():
-        digest.update(name.encode() + tensor.contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
+    """Return a short hash of all that decides the answers, besides machine and libraries."""
+    asked = digest_model(teacher.model, teacher.tokenizer), digest_texts(texts), precision
+    return hashlib.sha256(" ".join(asked).encode()).hexdigest()[:16]

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from exporter.atomic_writing import write_atomically
 from exporter.training.data import Corpus
 from exporter.training.evaluate import CLEAR_THRESHOLD
-from exporter.training.files import write_atomically
 
 __all__ = ["FOREIGN_FILE", "HELD_OUT_FILE", "write_labelled"]
 

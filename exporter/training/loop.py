@@ -26,6 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from exporter.errors import ExportError
 from exporter.training.batches import pad, shuffled_batches
+from exporter.training.digests import digest_examples
 from exporter.training.snapshots import Snapshot, read_snapshot, write_snapshot
 
 __all__ = [
@@ -123,7 +124,6 @@ class Step:
     epoch: int
     loss: float
     average: nn.Module
-    ends_epoch: bool = False
 
 
 _Result = TypeVar("_Result")
@@ -166,7 +166,8 @@ def train(
         schedule: how.
         snapshot: file that holds the run, so that a later call goes on from it.
         snapshot_interval_s: seconds between two snapshots.
-        identity: what else decides the result, for telling runs apart.
+        identity: what decides the result besides schedule and examples, for telling runs
+            apart: above all what the initial weights are made of.
         report: called after each step, on the main process only.
         time_budget_s: seconds after which the run stops, between two steps.
         stop: asked after each step whether to stop there, as when the time is used up.
@@ -191,7 +192,10 @@ def train(
     first = 0
     processes = accelerator.num_processes  # their gradients are summed in another order
     named = {"schedule": schedule, **({"processes": processes} if processes > 1 else {})}
-    run = Snapshot(snapshot, {**named, **(identity or {})}) if snapshot else None
+    run = None
+    if snapshot is not None:
+        data = {"examples": digest_examples(examples.sequences, examples.targets)}
+        run = Snapshot(snapshot, {**named, **(identity or {}), **data})
     parts = {"model": objective, "average": average, "optimizer": optimizer}
     if run is not None:
         first = read_snapshot(run, parts)
@@ -220,9 +224,8 @@ def train(
             step += 1
             _update_average(average, objective, schedule.average_decay, step)
             if report is not None and accelerator.is_main_process:
-                epoch, place = divmod(step - 1, per_epoch)
-                ends = place == per_epoch - 1
-                report(Step(step, steps, epoch + 1, loss.item(), average, ends))
+                epoch = (step - 1) // per_epoch + 1
+                report(Step(step, steps, epoch, loss.item(), average))
             now = time.monotonic()
             over = step == steps or _any(accelerator, stop() or now - start > time_budget_s)
             due = over or now - saved > snapshot_interval_s

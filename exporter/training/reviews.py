@@ -94,8 +94,14 @@ def parse_reviews(content: bytes, name: str) -> list[str]:
 def untested_sentences(reviews: Iterable[str], tested: Iterable[str]) -> list[str]:
     """Return the sentences of those reviews that hold nothing of a tested text.
 
-    A review is left out, all of it, where it holds a tested text, one of its sentences, or
-    eight words in a row of it, whatever the case and punctuation.
+    A review is left out, all of it, where, whatever the case and punctuation,
+
+    - one of its sentences, as :func:`sentences` splits them, is a tested text, or one of the
+      sentences of a tested text; or
+    - eight words in a row, across the ends of sentences too, are also in a tested text.
+
+    So a tested text of fewer than eight words counts only where it stands as a sentence: as a
+    part of a longer one, or laid over two, it is a phrase that anybody writes.
 
     Each sentence comes once, and their order is that of a hash of their words: the first so
     many are a sample of all, and the same ones whatever the order of the reviews.

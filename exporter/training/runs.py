@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from exporter.errors import ArtifactError, CheckpointError
+from exporter.atomic_writing import remove_leftovers
+from exporter.errors import CheckpointError
+from exporter.models.saving import CONFIG, WEIGHTS, write_model
 from exporter.training.depths import logits_at_every_depth
-from exporter.training.distill import DistillationPlan, distill, new_student
-from exporter.training.files import (
-    CONFIG,
-    WEIGHTS,
-    remove_leftovers,
-    write_atomically,
-    write_model,
+from exporter.training.distill import (
+    DistillationPlan,
+    NewStudent,
+    distill,
+    new_student,
+    student_identity,
 )
-from exporter.training.judging import JUDGEMENTS, fingerprint, judge, question_key
-from exporter.training.loop import Step, cpu_threads, is_main_process
+from exporter.training.folders import working_alone
+from exporter.training.judging import JUDGEMENTS, judge, question_key
+from exporter.training.loop import cpu_threads, is_main_process
+from exporter.training.run_log import ProgressReport, RunLog, last_line_of, mend_log
 from exporter.training.snapshots import Snapshot, check_snapshot, plain
 from exporter.training.sources import DataError
 from exporter.training.teacher import load_teacher
@@ -33,13 +36,9 @@ __all__ = ["DistillationResult", "ProgressReport", "run_distillation"]
 SNAPSHOT = "snapshot.pt"
 LOG = "log.jsonl"
 _STUDENT = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json")
-_LOG_EVERY = 50
 _FEWEST_TEXTS = 20
 _ASIDE_EVERY = 50
 _ASIDE_MOST = 1000
-
-ProgressReport = Callable[[str, int, int, str], None]
-"""Called with what is going on, how much of it is done, of how much, and a remark."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +71,7 @@ def run_distillation(
     time_budget_s: float = math.inf,
     snapshot_interval_s: float = 120,
     stop: Callable[[], bool] = lambda: False,
+    started: Callable[[NewStudent], None] = lambda student: None,
     progress: ProgressReport = lambda what, done, total, remark: None,
 ) -> DistillationResult:
     """Distill the teacher in a folder into a student in a folder.
@@ -103,13 +103,14 @@ def run_distillation(
         snapshot_interval_s: seconds between two snapshots.
         stop: asked after each step, and while the teacher is asked, whether to stop there; the
             student so far is written, as when the time is used up.
+        started: told of the student that a new run begins with, on the main process.
         progress: told what is going on, on the main process.
 
     Raises:
         CheckpointError: the teacher cannot be used or does not fit the plan; ``output``
             holds another model already, or the snapshot of another run.
         DataError: too few texts.
-        ArtifactError: ``output`` cannot be written.
+        ArtifactError: ``output`` cannot be written, or another command is writing to it.
         DivergedError: the learning rate is too high.
         AskingStoppedError: ``stop`` said so before the teacher had answered; there is no student.
     """
@@ -120,128 +121,88 @@ def run_distillation(
             f"{len(texts)} texts are too few to learn from: give at least {_FEWEST_TEXTS}"
         )
     loaded = load_teacher(teacher)
-    every = max(_ASIDE_EVERY, len(texts) // _ASIDE_MOST)
-    aside, learned = texts[::every], [t for i, t in enumerate(texts) if i % every]
+    learned, aside = _divided(texts)
+    precision = plan.schedule.precision
     begun = {
         "plan": plain(plan),
         "texts": len(learned),
         "aside": len(aside),
-        "question": question_key(loaded, texts, plan.schedule.precision),
+        "question": question_key(loaded, texts, precision),
     }
-    if not snapshot.exists():
-        if (row := _finished(output, begun)) is not None:
-            step, shares = row["step"], tuple(row["agreement"])
-            return DistillationResult(step, step, shares, len(learned), len(aside), True)
-        _check_free(output)
+    if not snapshot.exists() and (row := _finished(output, begun)) is not None:
+        step, shares = row["step"], tuple(row["agreement"])
+        return DistillationResult(step, step, shares, len(learned), len(aside), True)
+
     # All that can be refused is, before the teacher is asked, which may take hours.
-    check_snapshot(Snapshot(snapshot, {"plan": plan, "texts": fingerprint(learned)}))
+    identity = student_identity(loaded, learned, plan)
+    _check_free(output)
+    check_snapshot(Snapshot(snapshot, identity))
     with cpu_threads(plan.schedule.threads):
         beginning = new_student(loaded, learned, plan)
-    if main:
-        _prepare(output)
 
     def told(done: int, total: int) -> None:
         if main:
             progress("asking the teacher", done, total, "")
 
-    precision = plan.schedule.precision
-    with cpu_threads(plan.schedule.threads):
-        judgements = judge(
-            loaded, learned, cache=output, precision=precision, progress=told, stop=stop
+    with working_alone(output) if main else nullcontext():
+        # Once more: until now, another command may have worked here.
+        _check_free(output)
+        check_snapshot(Snapshot(snapshot, identity))
+        if main:
+            remove_leftovers(output, *_STUDENT, LOG, SNAPSHOT, f"{JUDGEMENTS}*.npz")
+            mend_log(output / LOG)
+            if not snapshot.exists():
+                started(beginning)
+        with cpu_threads(plan.schedule.threads):
+            ask = partial(judge, loaded, cache=output, precision=precision, stop=stop)
+            judgements = ask(learned, progress=told)
+            expected = ask(aside).logits.argmax(1)
+        log = RunLog(output / LOG, begun, progress)
+        run = distill(
+            loaded,
+            learned,
+            judgements,
+            plan,
+            student=beginning,
+            snapshot=snapshot,
+            snapshot_interval_s=snapshot_interval_s,
+            report=log.step,
+            time_budget_s=max(0.0, time_budget_s - (time.monotonic() - start)),
+            stop=stop,
         )
-        said = judge(loaded, aside, cache=output, precision=precision, stop=stop)
-    expected = said.logits.argmax(1)
-
-    log = _Log(output / LOG, begun, progress)
-    run = distill(
-        loaded,
-        learned,
-        judgements,
-        plan,
-        student=beginning,
-        snapshot=snapshot,
-        snapshot_interval_s=snapshot_interval_s,
-        report=log.step,
-        time_budget_s=max(0.0, time_budget_s - (time.monotonic() - start)),
-        stop=stop,
-    )
-    student, tokenizer = run.result
-    with cpu_threads(plan.schedule.threads):
-        given = logits_at_every_depth(student, tokenizer, aside).argmax(-1)
-    shares = tuple((given == expected).float().mean(1).tolist())
-    if main:
-        log.write({"step": run.step, "steps": run.steps, "agreement": shares})
-        write_model(output, student.config.to_dict(), student.state_dict())
-        save_tokenizer(tokenizer, output)
-        if run.finished:  # the snapshot last: without it, the student counts as finished
-            for path in (*output.glob(f"{JUDGEMENTS}*.npz"), snapshot):
-                path.unlink(missing_ok=True)
+        student, tokenizer = run.result
+        with cpu_threads(plan.schedule.threads):
+            given = logits_at_every_depth(student, tokenizer, aside).argmax(-1)
+        shares = tuple((given == expected).float().mean(1).tolist())
+        if main:
+            log.write({"step": run.step, "steps": run.steps, "agreement": shares})
+            write_model(output, student.config.to_dict(), student.state_dict())
+            save_tokenizer(tokenizer, output)
+            if run.finished:  # the snapshot last: without it, the student counts as finished
+                for path in (*output.glob(f"{JUDGEMENTS}*.npz"), snapshot):
+                    path.unlink(missing_ok=True)
     return DistillationResult(run.step, run.steps, shares, len(learned), len(aside))
+
+
+def _divided(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the texts to learn from, and those set aside."""
+    every = max(_ASIDE_EVERY, math.ceil(len(texts) / _ASIDE_MOST))
+    return [text for i, text in enumerate(texts) if i % every], [*texts[::every]]
 
 
 def _finished(output: Path, begun: dict[str, object]) -> dict[str, Any] | None:
     """Return the last line of the log if a run that began so is finished in this folder."""
-    try:
-        lines = (output / LOG).read_text(encoding="utf-8").splitlines()
-        rows = [json.loads(line) for line in lines]
-        began, last = next(row for row in reversed(rows) if "plan" in row), rows[-1]
-        whole = last["step"] == last["steps"]
-    except (OSError, ValueError, TypeError, LookupError, StopIteration):
-        return None  # no log, or none of ours
-    whole = whole and all((output / name).is_file() for name in _STUDENT)
-    same = began == {"step": began["step"], **json.loads(json.dumps(begun))}
-    return last if whole and same else None
+    whole = all((output / name).is_file() for name in _STUDENT)
+    return last_line_of(output / LOG, begun) if whole else None
 
 
 def _check_free(output: Path) -> None:
-    """Refuse a folder in which a model would be overwritten."""
+    """Refuse a folder in which a model would be overwritten that is not a run's own."""
+    if (output / SNAPSHOT).exists():
+        return
     for name in (*_STUDENT, "model.pt"):
         if (output / name).exists():
             raise CheckpointError(
                 f"{output} holds a finished student or another model ({name}): "
                 "choose another folder"
             )
-
-
-def _prepare(output: Path) -> None:
-    """Make the folder, and take away what a killed call, or a full disk, left in pieces."""
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(output)
-        log = output / LOG
-        content = log.read_bytes() if log.exists() else b""
-        if (end := content.rfind(b"\n") + 1) < len(content):
-            write_atomically(log, content[:end])
-    except OSError as error:
-        raise ArtifactError(f"cannot write to {output}: {error.strerror}") from error
-
-
-class _Log:
-    """A file of JSON lines, and the progress shown beside it.
-
-    ``begun`` is written in front of the first step: a call that is refused leaves no line.
-    """
-
-    def __init__(self, path: Path, begun: dict[str, object], progress: ProgressReport) -> None:
-        self._path, self._begun, self._progress = path, begun, progress
-        self._losses: deque[float] = deque(maxlen=_LOG_EVERY)
-        self._start = time.monotonic()
-
-    def step(self, step: Step) -> None:
-        if not self._losses:
-            self.write({"step": step.step - 1, **self._begun})
-        self._losses.append(step.loss)
-        loss = sum(self._losses) / len(self._losses)
-        self._progress("distilling", step.step, step.steps, f"loss {loss:.3f}")
-        if step.step % _LOG_EVERY == 0 or step.step == step.steps:
-            seconds = round(time.monotonic() - self._start, 1)
-            self.write(
-                {"step": step.step, "epoch": step.epoch, "loss": round(loss, 5), "seconds": seconds}
-            )
-
-    def write(self, row: dict[str, object]) -> None:
-        try:
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(json.dumps(row) + "\n")
-        except OSError as error:
-            raise ArtifactError(f"cannot write {self._path}: {error.strerror}") from error

@@ -6,7 +6,7 @@ import dataclasses
 import io
 import json
 import pickle
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,21 @@ from typing import Any, Protocol
 
 import torch
 
+from exporter.atomic_writing import write_atomically
 from exporter.errors import CheckpointError
-from exporter.training.files import write_atomically
+from exporter.json_files import read_json
 
-__all__ = ["Snapshot", "check_snapshot", "plain", "read_snapshot", "write_snapshot"]
+__all__ = [
+    "Snapshot",
+    "check_identity",
+    "check_snapshot",
+    "plain",
+    "read_snapshot",
+    "write_identity",
+    "write_snapshot",
+]
+
+IDENTITY = "identity.json"
 
 
 class Part(Protocol):
@@ -46,7 +57,7 @@ class Snapshot:
 
     def flat(self) -> dict[str, str]:
         """Return the settings as text, by dotted name."""
-        return dict(_flatten("", plain(self.identity)))
+        return _flat(self.identity)
 
 
 def write_snapshot(snapshot: Snapshot, step: int, parts: Mapping[str, Part]) -> None:
@@ -71,7 +82,8 @@ def read_snapshot(snapshot: Snapshot, parts: Mapping[str, Part]) -> int:
         return 0
     with _reading(snapshot.path) as content:
         wanted = snapshot.flat()
-        _compare(snapshot.path, {*wanted, *content["identity"]}, wanted, content["identity"])
+        found = content["identity"]
+        _compare(snapshot.path, [*wanted, *found], wanted, found)
         for name, part in parts.items():
             part.load_state_dict(content["parts"][name])
         return int(content["step"])
@@ -87,6 +99,28 @@ def check_snapshot(snapshot: Snapshot) -> None:
         with _reading(snapshot.path) as content:
             wanted = snapshot.flat()
             _compare(snapshot.path, wanted, wanted, content["identity"])
+
+
+def write_identity(folder: Path, identity: Mapping[str, object]) -> None:
+    """Write beside a finished result, as the last of its files, what it is made of.
+
+    Raises:
+        ArtifactError: the file cannot be written.
+    """
+    write_atomically(folder / IDENTITY, (json.dumps(_flat(identity), indent=2) + "\n").encode())
+
+
+def check_identity(folder: Path, identity: Mapping[str, object]) -> bool:
+    """Tell whether ``folder`` holds a finished result, which then is made of just this.
+
+    Raises:
+        CheckpointError: it is made of something else, or the file is damaged.
+    """
+    if not (folder / IDENTITY).is_file():
+        return False
+    wanted, found = _flat(identity), read_json(folder / IDENTITY)
+    _compare(folder, [*wanted, *found], wanted, found)
+    return True
 
 
 @contextmanager
@@ -111,9 +145,9 @@ def _reading(path: Path) -> Iterator[Any]:
 
 
 def _compare(
-    path: Path, names: Collection[str], wanted: Mapping[str, str], found: Mapping[str, str]
+    path: Path, names: Iterable[str], wanted: Mapping[str, str], found: Mapping[str, str]
 ) -> None:
-    for name in sorted(names):
+    for name in names:
         if wanted.get(name) != found.get(name):
             raise CheckpointError(
                 f"{path} holds a run with {name} {found.get(name, 'unset')}, not "
@@ -128,6 +162,10 @@ def plain(value: object) -> object:
     if isinstance(value, Mapping):
         return {str(name): plain(item) for name, item in value.items()}
     return value
+
+
+def _flat(identity: Mapping[str, object]) -> dict[str, str]:
+    return dict(_flatten("", plain(identity)))
 
 
 def _flatten(prefix: str, value: object) -> list[tuple[str, str]]:

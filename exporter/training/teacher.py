@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tokenizers import Tokenizer
 
+from exporter.atomic_writing import write_atomically
 from exporter.checkpoint import load_checkpoint
 from exporter.checkpoint.huggingface import ByName
 from exporter.errors import CheckpointError
-from exporter.training.files import write_atomically, write_model
+from exporter.models.saving import write_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

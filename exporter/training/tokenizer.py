@@ -9,7 +9,7 @@ from pathlib import Path
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from tokenizers.trainers import UnigramTrainer
 
-from exporter.training.files import write_atomically
+from exporter.atomic_writing import write_atomically
 
 __all__ = ["MASK_ID", "PAD_ID", "SPECIAL_TOKENS", "UNK_ID", "save_tokenizer", "train_tokenizer"]
 

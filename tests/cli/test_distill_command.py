@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from exporter.cli.stop_signals import stop_between_steps
 from exporter.cli.training_progress import training_progress
 from exporter.training import distill as distilling
 from exporter.training import runs
+from exporter.training.distill import DistillationPlan
 from tests.training.tiny import sentences, teacher_folder
 
 SMALL = (
@@ -57,7 +60,12 @@ def test_it_writes_a_student_of_the_asked_shape(teacher: Path, data: Path, tmp_p
     )
     assert "Same label as the teacher on 2 texts set aside, after layer 1: " in result.stdout
     assert result.stdout.splitlines()[-1] == f"Written: {output}"
-    assert result.stderr.splitlines() == ["asking the teacher …", "distilling …"]
+    first, *steps = result.stderr.splitlines()
+    assert first == (
+        "75% of the student's weights begin as the teacher's; more would with "
+        "--intermediate-size 24"
+    )
+    assert steps == ["asking the teacher …", "distilling …"]
     first = json.loads((output / "log.jsonl").read_text().splitlines()[0])
     assert first["plan"]["schedule"]["seed"] == 3
     assert first["plan"]["schedule"]["epochs"] == 1
@@ -179,9 +187,82 @@ def test_agreement_says_how_sure_it_is(
     assert expected in run(teacher, data, tmp_path).stdout
 
 
-def test_one_thread_is_what_it_takes_unasked() -> None:
-    (threads,) = (option for option in distill.params if option.name == "threads")
-    assert threads.default == 1
+def test_what_it_takes_unasked_is_the_plans_own_and_one_thread() -> None:
+    plan = DistillationPlan()
+    schedule = dataclasses.asdict(plan.schedule)
+    defaults = {option.name: option.default for option in distill.params}
+    assert defaults["scheme"] == str(plan.sharing)
+    own = {**dataclasses.asdict(plan), **schedule}
+    both = own.keys() & defaults.keys()
+    assert len(both) == 14
+    assert {name: defaults[name] for name in both} == {name: own[name] for name in both}
+    assert defaults["threads"] == 1
+
+
+def test_what_has_no_option_is_as_the_plan_has_it(
+    teacher: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plans: list[DistillationPlan] = []
+
+    def planned(teacher: Path, texts: list[str], plan: DistillationPlan, *_: Any, **__: Any) -> Any:
+        plans.append(plan)
+        return runs.DistillationResult(1, 1, (1.0,), 98, 2)
+
+    monkeypatch.setattr(runs, "run_distillation", planned)
+    paths = ["--teacher", str(teacher), "--data", str(data), "-o", str(tmp_path / "student")]
+    assert CliRunner().invoke(distill, paths).exit_code == 0
+    assert plans == [DistillationPlan()]
+
+
+@pytest.mark.parametrize(
+    ("more", "line"),
+    [
+        (("--intermediate-size", "24"), "99% of the student's weights begin as the teacher's"),
+        (
+            ("--hidden-size", "8", "--heads", "4"),
+            "0% of the student's weights begin as the teacher's; more would with "
+            "--hidden-size 16 --heads 2 --intermediate-size 24",
+        ),
+        (("--start", "random"), "asking the teacher …"),
+    ],
+)
+def test_it_says_how_much_of_the_student_begins_as_the_teachers(
+    teacher: Path, data: Path, tmp_path: Path, more: tuple[str, ...], line: str
+) -> None:
+    result = run(teacher, data, tmp_path / "student", *more)
+    assert result.exit_code == 0, result.output
+    assert result.stderr.splitlines()[0] == line
+
+
+def test_a_second_command_is_refused_while_one_is_at_work(
+    teacher: Path, data: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "student"
+    paths = ["--teacher", str(teacher), "--data", str(data), "-o", str(output)]
+    asked = [*paths, *SMALL, "--epochs", "1000000"]
+    command = shutil.which("albert-export", path=str(Path(sys.executable).parent))
+    assert command is not None
+    with subprocess.Popen(
+        [command, "distill", *asked], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as first:
+        try:
+            while not (output / "log.jsonl").is_file() and first.poll() is None:
+                time.sleep(0.1)
+            result = CliRunner().invoke(distill, asked)
+            first.terminate()
+            printed, errors = first.communicate()
+        finally:
+            first.kill()
+    assert result.exit_code == 1
+    assert result.stderr.splitlines() == [
+        f"Error: another command is writing to {output}: wait until it ends, or choose "
+        "another folder"
+    ]
+    assert first.returncode == 128 + signal.SIGTERM, errors
+    assert "the same command goes on from there" in printed
+    assert not list(output.glob(".*"))
+    begun = [row for row in map(json.loads, (output / "log.jsonl").open()) if "plan" in row]
+    assert len(begun) == 1
 
 
 def test_the_bar_has_a_name_from_the_start(

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from exporter.training.batches import hide_tokens, pad, shuffled_batches
+from exporter.training.batches import (
+    batches_by_length,
+    hide_tokens,
+    ordinary_pieces,
+    pad,
+    shuffled_batches,
+)
+from tests.training.tiny import OLD_SPECIAL, tokenizer
 
 
 def test_padding_is_on_the_right_and_masked() -> None:
@@ -11,6 +18,25 @@ def test_padding_is_on_the_right_and_masked() -> None:
     assert ids.tolist() == [[2, 7, 3], [2, 3, 0]]
     assert mask.tolist() == [[1, 1, 1], [1, 1, 0]]
     assert ids.dtype == mask.dtype == torch.int64
+
+
+@pytest.mark.parametrize("first", [0, 3])
+def test_texts_come_from_the_shortest_to_the_longest_and_say_where_they_were(first: int) -> None:
+    texts = ["film " * (index * 3 % 7 + 1) for index in range(7)]
+    batches = list(batches_by_length(tokenizer(), texts, 2, first=first))
+    places = [index for indices, _, _ in batches for index in indices]
+    assert places == sorted(range(7), key=lambda index: len(texts[index]))[first:]
+    for indices, ids, mask in batches:
+        encoded = [tokenizer().encode(texts[index]).ids for index in indices]
+        assert torch.equal(ids, pad(encoded)[0])
+        assert mask.sum(1).tolist() == [len(sequence) for sequence in encoded]
+
+
+def test_special_and_unused_pieces_are_no_text() -> None:
+    ordinary = ordinary_pieces(tokenizer())
+    assert ordinary.tolist() == [False] * len(OLD_SPECIAL) + [True] * (
+        tokenizer().get_vocab_size() - len(OLD_SPECIAL)
+    )
 
 
 def test_each_index_comes_once_and_batches_hold_like_lengths() -> None:

@@ -6,15 +6,14 @@ import pytest
 import torch
 
 from exporter.models import SharedEncoder, SharingScheme
-from exporter.training.data import Labelled
-from exporter.training.depths import at_every_depth, logits_at_every_depth, score_depths
+from exporter.training.depths import at_every_depth, logits_at_every_depth
 from exporter.training.distill import new_student
 from tests.training.tiny import PLAN, sentences, teacher
 
 
 def student(scheme: str) -> tuple[SharedEncoder, object]:
     plan = dataclasses.replace(PLAN, sharing=SharingScheme.parse(scheme))
-    model, tokenizer = new_student(teacher(), [s.text for s in sentences(50)], plan)
+    model, tokenizer, *_ = new_student(teacher(), [s.text for s in sentences(50)], plan)
     torch.nn.init.normal_(model.classifier.weight, generator=torch.Generator().manual_seed(0))
     return model.eval(), tokenizer
 
@@ -46,21 +45,3 @@ def test_rows_come_back_in_their_places() -> None:
     for index, text in enumerate(texts):
         alone = logits_at_every_depth(model, tokenizer, [text])
         torch.testing.assert_close(together[:, index], alone[:, 0], atol=1e-5, rtol=1e-5)
-
-
-def test_scores_count_each_depth_against_the_truth() -> None:
-    model, tokenizer = student("none")
-    rated = sentences(30)
-    first = logits_at_every_depth(model, tokenizer, [s.text for s in rated])[0]
-    with torch.no_grad():  # so that depth 1 calls about half of them positive
-        model.classifier.bias[1] -= (first[:, 1] - first[:, 0]).median()
-    logits = logits_at_every_depth(model, tokenizer, [s.text for s in rated])
-    positive = logits[1].argmax(-1).bool().tolist()  # depth 2 is right by definition
-    labelled = [Labelled(s.text, p) for s, p in zip(rated, positive, strict=True)]
-    scores = score_depths(model, tokenizer, labelled)
-    assert [s.sentences for s in scores] == [30, 30, 30]
-    assert scores[1].correct == 30
-    expected = int((logits[0].argmax(-1) == logits[1].argmax(-1)).sum())
-    assert scores[0].correct == expected < 30
-    with pytest.raises(ValueError, match="no sentences"):
-        score_depths(model, tokenizer, [])

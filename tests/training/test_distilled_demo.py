@@ -91,12 +91,68 @@ def test_a_second_call_goes_on_from_the_folder(asked: dict[str, list[Any]], tmp_
     other = dataclasses.replace(DEMO, student=dataclasses.replace(PLAN, temperature=3.0))
     with pytest.raises(CheckpointError, match=r"plan\.temperature"):
         distill_demo(tmp_path, work, other)
+    assert len(asked["judge"]) == 2  # the teacher was not asked for nothing
+
+
+def _with(**changes: Any) -> DemoPlan:
+    """Change both schedules, as the script does."""
+    return dataclasses.replace(
+        DEMO,
+        teacher=dataclasses.replace(
+            DEMO.teacher, schedule=dataclasses.replace(DEMO.teacher.schedule, **changes)
+        ),
+        student=dataclasses.replace(PLAN, schedule=dataclasses.replace(PLAN.schedule, **changes)),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [({"seed": 5}, r"schedule\.seed 0, not 5"), ({"precision": "bf16"}, r'"fp32", not "bf16"')],
+)
+def test_a_finished_teacher_of_another_plan_teaches_no_student(
+    asked: dict[str, list[Any]], tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    work = tmp_path / "work"
+    demo_teacher(tmp_path, work, DEMO.teacher)
+    before = {path: path.read_bytes() for path in (work / "teacher").iterdir()}
+    with pytest.raises(CheckpointError, match=rf"work/teacher holds a run with .*{message}"):
+        distill_demo(tmp_path, work, _with(**changes))
+    assert asked["judge"] == asked["distill"] == []
+    assert {path: path.read_bytes() for path in (work / "teacher").iterdir()} == before
+
+
+def test_a_finished_teacher_of_other_sentences_is_refused_and_of_the_same_taken(
+    asked: dict[str, list[Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    demo_teacher(tmp_path, work, DEMO.teacher)
+    demo_teacher(tmp_path, work, DEMO.teacher)
+    assert len(asked["fine_tune"]) == 1
+    rated = (*sentences(39), Rated("This film is rare.", 1.0))
+    corpus = Corpus(rated, (), HELD_OUT, FOREIGN)
+    monkeypatch.setattr(distilled_demo, "load_corpus", lambda *_, **__: corpus)
+    with pytest.raises(CheckpointError, match="work/teacher holds a run with sentences "):
+        demo_teacher(tmp_path, work, DEMO.teacher)
+
+
+def test_a_teacher_that_was_not_written_whole_is_made_again(
+    asked: dict[str, list[Any]], tmp_path: Path
+) -> None:
+    work = tmp_path / "work"
+    demo_teacher(tmp_path, work, DEMO.teacher)
+    weights = (work / "teacher/model.safetensors").read_bytes()
+    (work / "teacher/identity.json").unlink()
+    (work / "teacher/model.safetensors").write_bytes(b"of another one")
+    demo_teacher(tmp_path, work, DEMO.teacher)
+    assert len(asked["fine_tune"]) == 2
+    assert (work / "teacher/model.safetensors").read_bytes() == weights
 
 
 @pytest.mark.usefixtures("asked")
 def test_the_teacher_is_left_in_its_folder(tmp_path: Path) -> None:
     made = demo_teacher(tmp_path, tmp_path / "work", DEMO.teacher)
-    names = ["config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    names = ["config.json", "identity.json", "model.safetensors", "tokenizer.json"]
+    names.append("tokenizer_config.json")
     assert sorted(p.name for p in (tmp_path / "work/teacher").iterdir()) == names
     assert sorted(p.name for p in (tmp_path / "work").iterdir()) == ["teacher"]
     assert made.labels == ("negative", "positive")

@@ -69,8 +69,7 @@ def test_the_loss_falls_and_the_steps_are_counted() -> None:
     result = train(Parity(), examples(), schedule, report=steps.append)
     assert (result.step, result.steps, result.finished) == (96, 96, True)
     assert [s.step for s in steps] == list(range(1, 97))
-    assert [s.step for s in steps if s.ends_epoch] == list(range(8, 97, 8))
-    assert {s.epoch for s in steps[8:16]} == {2}
+    assert [s.epoch for s in steps] == [epoch for epoch in range(1, 13) for _ in range(8)]
     first, last = (sum(s.loss for s in part) / 8 for part in (steps[:8], steps[-8:]))
     assert last < 0.6 * first
     assert not result.result.training
@@ -188,6 +187,9 @@ def test_a_snapshot_of_other_settings_is_refused_and_named(tmp_path: Path) -> No
         run(snapshot, dataclasses.replace(SCHEDULE, learning_rate=0.5))
     with pytest.raises(CheckpointError, match=r"texts unset, not \"abc\""):
         train(Parity(), examples(), SCHEDULE, snapshot=snapshot, identity={"texts": "abc"})
+    for data in (examples(59), Examples(examples().sequences, {"odd": torch.ones(60)})):
+        with pytest.raises(CheckpointError, match="a run with examples "):
+            train(Parity(), data, SCHEDULE, snapshot=snapshot)
     assert snapshot.read_bytes() == before
 
 

@@ -67,6 +67,25 @@ def test_seven_words_in_common_are_a_phrase() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("tested", "found"),
+    [
+        ("So good and so kind", True),  # a sentence of the review
+        ("Not bad. So good and so kind.", True),  # one of the tested text's sentences is
+        ("We slept well. So good and so kind.", True),  # and another one of it, too
+        ("so good and", False),  # a part of a longer sentence
+        ("kind. He left us. Then", False),  # laid over several
+        ("so kind - he left us -", False),  # or over two
+    ],
+)
+def test_a_tested_text_of_few_words_counts_only_where_it_stands_as_a_sentence(
+    tested: str, found: bool
+) -> None:
+    review = "We slept well. So good and so kind. He left us then."
+    kept = [] if found else ["He left us then.", "So good and so kind.", "We slept well."]
+    assert sorted(untested_sentences([review], [tested])) == kept
+
+
 def test_only_sentences_of_usual_length_are_kept() -> None:
     long, longest = (" ".join(["word"] * n) + "." for n in (41, 40))
     found = untested_sentences(["Not enough. Just enough now.", long, longest], [])

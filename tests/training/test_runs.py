@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from exporter.checkpoint import load_checkpoint
 from exporter.errors import ArtifactError, CheckpointError
 from exporter.models import SharingScheme
 from exporter.training import runs
+from exporter.training.distill import NewStudent
 from exporter.training.judging import AskingStoppedError, judge
 from exporter.training.loop import DivergedError
 from exporter.training.runs import run_distillation
@@ -76,12 +78,23 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(teacher: Path, tmp_path:
 
 def test_what_killed_writes_left_is_taken_away(teacher: Path, tmp_path: Path) -> None:
     run_distillation(teacher, TEXTS, PLAN, tmp_path, time_budget_s=0)
-    (tmp_path / ".snapshot.pt-abc.partial").write_bytes(b"half a snapshot")
+    (tmp_path / ".snapshot.pt-0123abcd.partial").write_bytes(b"half a snapshot")
+    (tmp_path / ".holiday.mp4.partial").write_bytes(b"of another program")
     whole = (tmp_path / "log.jsonl").read_text()
     (tmp_path / "log.jsonl").write_text(whole + '{"step": 7, "ep')  # as a full disk leaves it
     run_distillation(teacher, TEXTS, PLAN, tmp_path)
-    assert files(tmp_path) == FILES
+    assert files(tmp_path) == [".holiday.mp4.partial", *FILES]
     assert [row["step"] for row in log(tmp_path)] == [0, 1, 1, 16, 16]
+
+
+@pytest.mark.parametrize(
+    ("count", "aside"), [(20, 1), (101, 3), (50_000, 1000), (50_999, 1000), (1_000_001, 1000)]
+)
+def test_one_text_in_fifty_is_set_aside_and_at_most_a_thousand(count: int, aside: int) -> None:
+    texts = [str(index) for index in range(count)]
+    learned, rest = runs._divided(texts)
+    assert len(rest) == aside
+    assert sorted([*learned, *rest], key=int) == texts
 
 
 def test_texts_set_aside_are_not_learned_from(
@@ -181,14 +194,59 @@ def test_another_model_is_not_overwritten(teacher: Path, tmp_path: Path, name: s
     assert files(tmp_path) == [name]
 
 
-def test_other_settings_do_not_go_on_with_a_run(teacher: Path, tmp_path: Path) -> None:
+def test_other_settings_texts_and_teachers_do_not_go_on_with_a_run_nor_ask(
+    teacher: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     run_distillation(teacher, TEXTS, PLAN, tmp_path, time_budget_s=0)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(CheckpointError, match=r"plan\.temperature 2\.0, not 4\.0"):
-        run_distillation(teacher, TEXTS, dataclasses.replace(PLAN, temperature=4.0), tmp_path)
-    with pytest.raises(CheckpointError, match="holds a run with te"):
-        run_distillation(teacher, [*TEXTS, "more"], PLAN, tmp_path)
+    other, cut = (tmp_path_factory.mktemp(name) for name in ("other", "cut"))
+    save_teacher(tiny_teacher(seed=1), other)
+    teacher_folder(cut)
+    tokenizer = json.loads((cut / "tokenizer.json").read_text())
+    tokenizer["normalizer"]["lowercase"] = False
+    (cut / "tokenizer.json").write_text(json.dumps(tokenizer))
+    told: list[object] = []
+    for asked, texts, plan, message in (
+        (
+            teacher,
+            TEXTS,
+            dataclasses.replace(PLAN, temperature=4.0),
+            r"plan\.temperature 2\.0, not",
+        ),
+        (teacher, [*TEXTS, "more"], PLAN, "a run with question "),
+        (other, TEXTS, PLAN, "a run with question "),
+        (cut, TEXTS, PLAN, "a run with question "),
+    ):
+        with pytest.raises(CheckpointError, match=message):
+            run_distillation(asked, texts, plan, tmp_path, progress=lambda *s: told.append(s))
+    assert told == []
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_what_another_command_did_in_the_meantime_is_not_overwritten(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = runs.new_student
+
+    def slow(*args: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(runs, "new_student", real)
+            run_distillation(teacher, TEXTS, dataclasses.replace(PLAN, temperature=4.0), tmp_path)
+        return real(*args)
+
+    monkeypatch.setattr(runs, "new_student", slow)
+    with pytest.raises(CheckpointError, match="holds a finished student"):
+        run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    assert log(tmp_path)[0]["plan"]["temperature"] == 4.0
+    assert files(tmp_path) == FILES
+
+
+def test_a_run_tells_once_what_its_student_begins_with(teacher: Path, tmp_path: Path) -> None:
+    told: list[NewStudent] = []
+    for budget in (0, math.inf):
+        run_distillation(teacher, TEXTS, PLAN, tmp_path, time_budget_s=budget, started=told.append)
+    (student,) = told
+    assert 0.5 < student.taken_over < 1
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,18 @@ from safetensors.torch import load_file, save_file
 
 from exporter.errors import CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, save_folder
-from exporter.training.fine_tuning import ClassificationObjective, FineTuningPlan, fine_tune
+from exporter.training import fine_tuning
+from exporter.training.batches import ordinary_pieces
+from exporter.training.fine_tuning import (
+    ClassificationObjective,
+    FineTuningPlan,
+    fine_tune,
+    teacher_identity,
+)
 from exporter.training.judging import judge
-from exporter.training.loop import Schedule
+from exporter.training.loop import Schedule, train
 from exporter.training.teacher import Teacher, load_teacher, save_teacher
-from tests.training.tiny import bert, sentences, teacher, teacher_folder
+from tests.training.tiny import OLD_SPECIAL, bert, sentences, teacher, teacher_folder, tokenizer
 
 SCHEDULE = Schedule(epochs=12, batch_size=16, learning_rate=5e-3, average_decay=0.9, threads=1)
 PLAN = FineTuningPlan(max_length=24, word_dropout=0.0, schedule=SCHEDULE)
@@ -52,7 +60,8 @@ def test_a_rating_is_a_soft_label() -> None:
     mask, ratings = (ids > 0).long(), torch.tensor([2.0, -1.0])
     logits = model(input_ids=ids, attention_mask=mask).logits
     plan = dataclasses.replace(PLAN, sharpness=0.5)
-    loss = ClassificationObjective(model, plan, 5)(ids, mask, {"rating": ratings}, 0.0)
+    ordinary = ordinary_pieces(tokenizer())
+    loss = ClassificationObjective(model, plan, ordinary, 5)(ids, mask, {"rating": ratings}, 0.0)
     positive = torch.tensor([1 / (1 + math.exp(-1.0)), 1 / (1 + math.exp(0.5))])
     log = logits.log_softmax(1)
     soft = -(positive * log[:, 1] + (1 - positive) * log[:, 0]).mean()
@@ -100,7 +109,7 @@ def test_bf16_judgements_are_close_and_leave_the_teacher_as_it_was() -> None:
     assert next(source.model.parameters()).dtype == torch.float32
 
 
-def test_judgements_are_cached_by_texts_and_weights(tmp_path: Path) -> None:
+def test_judgements_are_cached_by_texts_weights_and_tokenizer(tmp_path: Path) -> None:
     source = teacher()
     first = judge(source, TEXTS, cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == 1
@@ -112,6 +121,10 @@ def test_judgements_are_cached_by_texts_and_weights(tmp_path: Path) -> None:
     judge(source, TEXTS[:2], cache=tmp_path)
     other = judge(teacher(seed=1), TEXTS, cache=tmp_path)
     assert len(list(tmp_path.iterdir())) == 3
+    source.tokenizer.enable_truncation(4)
+    cut = judge(source, TEXTS, cache=tmp_path)
+    assert len(list(tmp_path.iterdir())) == 4
+    assert not torch.equal(cut.logits, first.logits)
     assert not torch.equal(other.logits, first.logits)
 
 
@@ -208,12 +221,59 @@ def test_weights_that_lack_a_tensor_are_refused_and_never_random(tmp_path: Path)
         load_teacher(tmp_path)
 
 
-def test_fine_tuning_goes_on_where_the_time_was_used_up(tmp_path: Path) -> None:
+def test_only_words_are_hidden_from_the_teacher_and_by_the_mask(tmp_path: Path) -> None:
+    seen: list[torch.Tensor] = []
+
+    class Seeing(torch.nn.Module):
+        def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> Any:
+            seen.append(input_ids)
+            return bert()(input_ids=input_ids, attention_mask=attention_mask)
+
+    plan = dataclasses.replace(PLAN, word_dropout=0.25)
+    mask_id = OLD_SPECIAL.index("[MASK]")
+    model = ClassificationObjective(Seeing(), plan, ordinary_pieces(tokenizer()), mask_id)
+    ids = torch.full((400, 30), 66)
+    ids[:, : len(OLD_SPECIAL)] = torch.arange(len(OLD_SPECIAL))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model(ids, torch.ones_like(ids), {"rating": torch.zeros(400)}, 0.0)
+    hidden = seen[0] != ids
+    assert not hidden[:, : len(OLD_SPECIAL)].any()
+    assert set(seen[0][hidden].tolist()) == {mask_id}
+    share = float(hidden[:, len(OLD_SPECIAL) :].float().mean())
+    assert share == pytest.approx(0.25, abs=0.02)
+
+
+def test_a_teacher_is_told_by_its_plan_encoder_texts_and_ratings(tmp_path: Path) -> None:
+    rated = sentences(9)
+    better = [dataclasses.replace(rated[0], rating=2.75), *rated[1:]]
+    source, other = encoder(tmp_path / "a"), tmp_path / "b"
+    save_teacher(Teacher(bert(seed=1).bert, teacher().tokenizer), other)
+    asked = (
+        (source, rated, PLAN),
+        (other, rated, PLAN),
+        (source, better, PLAN),
+        (source, rated[::-1], PLAN),
+        (source, rated, dataclasses.replace(PLAN, sharpness=1.0)),
+    )
+    identities = [teacher_identity(*each) for each in asked]
+    assert identities[0] == teacher_identity(*asked[0])
+    differing = [
+        [name for name in first if first[name] != one[name]]
+        for first, one in zip([identities[0]] * 4, identities[1:], strict=True)
+    ]
+    assert differing == [["encoder"], ["sentences"], ["sentences"], ["plan"]]
+
+
+def test_fine_tuning_goes_on_where_it_was_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     plan = dataclasses.replace(PLAN, schedule=dataclasses.replace(SCHEDULE, epochs=2))
     rated = sentences(40)
     source, snapshot = encoder(tmp_path / "base"), tmp_path / "snapshot.pt"
-    stopped = fine_tune(source, rated, plan, snapshot=snapshot, time_budget_s=0)
-    assert not stopped.finished
+    with monkeypatch.context() as patched:
+        patched.setattr(fine_tuning, "train", partial(train, time_budget_s=0))
+        assert not fine_tune(source, rated, plan, snapshot=snapshot).finished
     resumed = fine_tune(source, rated, plan, snapshot=snapshot).result.model
     whole = fine_tune(source, rated, plan).result.model
     assert all(
