@@ -97,6 +97,8 @@ def main(
     """
     if check and not evaluate_only:
         raise click.UsageError("--check needs --evaluate: training writes the figures itself")
+    if write_data is not None and evaluate_only:
+        raise click.UsageError("--write-data measures nothing: give it without --evaluate")
     console = Console()
     with console.status("Reading the sentences"):
         corpus = load_corpus(data_dir)

@@ -6,9 +6,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from exporter.atomic_writing import write_atomically
+from exporter.artifact import sha256_file
 from exporter.errors import VerificationError
+from exporter.training.demo import CHECKPOINT
 from exporter.training.evaluate import Score
+from exporter.training.files import write_atomically
 from exporter.training.sources import DataError
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "check_figures",
     "figures_table",
     "metrics_json",
+    "read_part",
     "write_figures",
     "write_part",
 ]
@@ -42,9 +45,14 @@ def figures_table(scores: Mapping[str, Score]) -> str:
     return "\n".join(lines)
 
 
-def metrics_json(scores: Mapping[str, Score]) -> str:
-    """Write the scores as JSON; shares are from 0 to 1, rounded to 6 digits."""
-    content = {
+def metrics_json(scores: Mapping[str, Score], model_sha256: str) -> str:
+    """Write the scores as JSON; shares are from 0 to 1, rounded to 6 digits.
+
+    Args:
+        scores: of each set of sentences, by name.
+        model_sha256: hash of the checkpoint that has them.
+    """
+    figures = {
         name: {
             "sentences": score.sentences,
             "correct": score.correct,
@@ -54,18 +62,33 @@ def metrics_json(scores: Mapping[str, Score]) -> str:
         }
         for name, score in scores.items()
     }
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps({"model_sha256": model_sha256, "scores": figures}, indent=2) + "\n"
 
 
 def write_figures(folder: Path, scores: Mapping[str, Score]) -> None:
     """Write ``metrics.json``, and the figures in ``README.md`` where ``folder`` has one.
 
+    Args:
+        folder: holds the checkpoint.
+        scores: of this checkpoint.
+
     Raises:
         DataError: the card has no place marked for figures.
+        OSError: there is no checkpoint.
     """
+    metrics = _metrics(folder, scores)
     if (folder / CARD).is_file():
         write_part(folder, BEGIN, END, figures_table(scores))
-    write_atomically(folder / METRICS, metrics_json(scores).encode())
+    write_atomically(folder / METRICS, metrics.encode())
+
+
+def read_part(folder: Path, begin: str, end: str) -> str:
+    """Return the text between two marks of the card in ``folder``.
+
+    Raises:
+        DataError: there is no card, or it lacks a mark.
+    """
+    return _divide(folder / CARD, begin, end)[1].strip()
 
 
 def write_part(folder: Path, begin: str, end: str, text: str) -> None:
@@ -83,13 +106,17 @@ def check_figures(folder: Path, scores: Mapping[str, Score]) -> None:
 
     Raises:
         DataError: a file is missing, or the card has no place marked for figures.
-        VerificationError: a figure differs; it shows the first such line.
+        VerificationError: a figure differs, or the metrics are of another checkpoint; it shows
+            the first such line.
     """
-    _, stated, _ = _divide(folder / CARD, BEGIN, END)
-    _compare(CARD, stated.strip(), figures_table(scores))
+    _compare(CARD, read_part(folder, BEGIN, END), figures_table(scores))
     if not (folder / METRICS).is_file():
         raise DataError(f"{folder} holds no {METRICS}")
-    _compare(METRICS, (folder / METRICS).read_text(encoding="utf-8"), metrics_json(scores))
+    _compare(METRICS, (folder / METRICS).read_text(encoding="utf-8"), _metrics(folder, scores))
+
+
+def _metrics(folder: Path, scores: Mapping[str, Score]) -> str:
+    return metrics_json(scores, sha256_file(folder / CHECKPOINT))
 
 
 def _compare(name: str, stated: str, measured: str) -> None:

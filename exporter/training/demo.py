@@ -15,7 +15,7 @@ from exporter.errors import ArtifactError, CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, save_checkpoint
 from exporter.training.tokenizer import save_tokenizer
 
-__all__ = ["DEMO_FOLDER", "load_demo", "save_demo"]
+__all__ = ["CHECKPOINT", "DEMO_FOLDER", "load_demo", "save_demo"]
 
 DEMO_FOLDER = Path(__file__).resolve().parents[1] / "demo_model"
 CHECKPOINT = "model.pt"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from exporter.scores import wilson_interval
-from exporter.training.batches import batches_by_length
+from exporter.training.batches import encode, pad
 from exporter.training.data import Corpus, Labelled, clearly_rated
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
 
 CLEAR_THRESHOLD = 1.0
 THRESHOLDS = (0.5, 1.0, 1.5)
+_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,10 @@ def evaluate(model: nn.Module, tokenizer: Tokenizer, corpus: Corpus) -> dict[str
     sets = {held_out_name(t): clearly_rated(corpus.held_out, t) for t in THRESHOLDS}
     sets.update(corpus.foreign)
     sets[all_foreign_name(corpus)] = tuple(s for part in corpus.foreign.values() for s in part)
-    return {name: accuracy(model, tokenizer, sentences) for name, sentences in sets.items()}
+    texts = list(dict.fromkeys(s.text for sentences in sets.values() for s in sentences))
+    positive = positive_probability(model, tokenizer, texts) > 0.5
+    labels = dict(zip(texts, positive.tolist(), strict=True))  # most texts are in several sets
+    return {name: _score(sentences, labels) for name, sentences in sets.items()}
 
 
 def held_out_name(threshold: float) -> str:
@@ -89,12 +93,16 @@ def accuracy(model: nn.Module, tokenizer: Tokenizer, sentences: Sequence[Labelle
     """
     if not sentences:
         raise ValueError("accuracy of no sentences")
-    probabilities = positive_probability(model, tokenizer, [s.text for s in sentences])
-    truth = torch.tensor([s.positive for s in sentences])
-    positive = int(truth.sum())
+    texts = [s.text for s in sentences]
+    positive = positive_probability(model, tokenizer, texts) > 0.5
+    return _score(sentences, dict(zip(texts, positive.tolist(), strict=True)))
+
+
+def _score(sentences: Sequence[Labelled], labels: Mapping[str, bool]) -> Score:
+    positive = sum(s.positive for s in sentences)
     return Score(
         sentences=len(sentences),
-        correct=int(((probabilities > 0.5) == truth).sum()),
+        correct=sum(labels[s.text] == s.positive for s in sentences),
         majority=max(positive, len(sentences) - positive) / len(sentences),
     )
 

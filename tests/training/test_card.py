@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from exporter.artifact import sha256_file
 from exporter.errors import VerificationError
 from exporter.training.card import (
     BEGIN,
     END,
     check_figures,
     figures_table,
+    read_part,
     write_figures,
     write_part,
 )
@@ -22,6 +24,7 @@ SCORES = {"held-out": Score(1000, 850, 0.5), "yelp": Score(200, 150, 0.55)}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    (tmp_path / "model.pt").write_bytes(b"weights")
     (tmp_path / "README.md").write_text(f"# Card\n\n{BEGIN}\nold\n{END}\n\nLimits.\n")
     return tmp_path
 
@@ -37,7 +40,9 @@ def test_writing_replaces_the_marked_part_alone(folder: Path) -> None:
     write_figures(folder, SCORES)
     card = (folder / "README.md").read_text()
     assert card == f"# Card\n\n{BEGIN}\n\n{figures_table(SCORES)}\n\n{END}\n\nLimits.\n"
-    assert json.loads((folder / "metrics.json").read_text())["yelp"] == {
+    metrics = json.loads((folder / "metrics.json").read_text())
+    assert metrics["model_sha256"] == sha256_file(folder / "model.pt")
+    assert metrics["scores"]["yelp"] == {
         "sentences": 200,
         "correct": 150,
         "accuracy": 0.75,
@@ -73,22 +78,33 @@ def test_stale_metrics_are_noticed_even_where_the_card_is_right(folder: Path) ->
         check_figures(folder, SCORES)
 
 
-def test_a_card_without_the_marks_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("# Card\n")
+def test_figures_of_another_checkpoint_are_noticed_even_where_they_are_the_same(
+    folder: Path,
+) -> None:
+    write_figures(folder, SCORES)
+    (folder / "model.pt").write_bytes(b"other weights")
+    with pytest.raises(VerificationError, match=r"metrics\.json states '\"model_sha256\": "):
+        check_figures(folder, SCORES)
+
+
+def test_a_card_without_the_marks_is_refused_before_anything_is_written(folder: Path) -> None:
+    (folder / "README.md").write_text("# Card\n")
     with pytest.raises(DataError, match="does not mark where figures go"):
-        write_figures(tmp_path, SCORES)
-    assert not (tmp_path / "metrics.json").exists()
+        write_figures(folder, SCORES)
+    assert not (folder / "metrics.json").exists()
 
 
-def test_a_folder_without_a_card_still_gets_its_metrics(tmp_path: Path) -> None:
-    write_figures(tmp_path, SCORES)
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.json"]
+def test_a_folder_without_a_card_still_gets_its_metrics(folder: Path) -> None:
+    (folder / "README.md").unlink()
+    write_figures(folder, SCORES)
+    assert sorted(path.name for path in folder.iterdir()) == ["metrics.json", "model.pt"]
     with pytest.raises(DataError, match=r"holds no README\.md"):
-        check_figures(tmp_path, SCORES)
+        check_figures(folder, SCORES)
 
 
 def test_another_part_has_marks_of_its_own(folder: Path) -> None:
     card = folder / "README.md"
     card.write_text(f"{card.read_text()}<!-- a -->old<!-- b -->\n")
     write_part(folder, "<!-- a -->", "<!-- b -->", "new")
+    assert read_part(folder, "<!-- a -->", "<!-- b -->") == "new"
     assert card.read_text().endswith(f"old\n{END}\n\nLimits.\n<!-- a -->\n\nnew\n\n<!-- b -->\n")

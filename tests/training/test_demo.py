@@ -10,12 +10,20 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from benchmarks.demo_model import table
+from benchmarks.demo_model.table import BEGIN, END, tables
+from exporter.artifact import sha256_file
 from exporter.errors import CheckpointError
 from exporter.models import EncoderConfig, SharedEncoder, count_parameters
+from exporter.packages import cache_folder
 from exporter.training.batches import encode, pad
-from exporter.training.card import check_figures
+from exporter.training.card import check_figures, read_part
+from exporter.training.data import load_corpus
 from exporter.training.demo import DEMO_FOLDER, load_demo, save_demo
-from exporter.training.evaluate import Score, positive_probability
+from exporter.training.evaluate import evaluate, positive_probability
+from exporter.training.labelled_files import FOREIGN_FILE, HELD_OUT_FILE
+
+EXPORTED = Path(table.__file__).parent
 
 POSITIVE = (
     "A wonderful film with great performances.",
@@ -74,17 +82,48 @@ def test_padding_and_company_do_not_change_a_sentence(
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
 
 
-def test_the_figures_reach_the_promised_margin_and_stand_in_the_card() -> None:
-    metrics = json.loads((DEMO_FOLDER / "metrics.json").read_text(encoding="utf-8"))
-    scores = {
-        name: Score(entry["sentences"], entry["correct"], entry["majority_baseline"])
-        for name, entry in metrics.items()
-    }
+def test_the_model_reaches_its_floor_and_gives_the_figures_of_its_card(
+    demo: tuple[SharedEncoder, Tokenizer],
+) -> None:
+    scores = evaluate(*demo, load_corpus(cache_folder()))
     assert scores["held-out, at least 1.0"].sentences > 800
     assert scores["held-out, at least 1.0"].accuracy >= 0.85
     assert scores["amazon, imdb and yelp"].sentences == 3000
     assert scores["amazon, imdb and yelp"].accuracy >= 0.885
     check_figures(DEMO_FOLDER, scores)
+
+
+def test_the_card_has_the_figures_of_the_exported_files_and_they_are_of_this_model() -> None:
+    results = json.loads((EXPORTED / "results.json").read_text(encoding="utf-8"))
+    assert read_part(DEMO_FOLDER, BEGIN, END) == tables(results)
+    assert results["source_sha256"]["student"] == sha256_file(DEMO_FOLDER / "model.pt")
+    metrics = json.loads((DEMO_FOLDER / "metrics.json").read_text(encoding="utf-8"))["scores"]
+    assert {
+        row["data"]: (row["correct"], row["rows"])
+        for row in results["files"]
+        if (row["who"], row["variant"]) == ("student", "fp32")
+    } == {
+        file: (metrics[name]["correct"], metrics[name]["sentences"])
+        for file, name in (
+            (HELD_OUT_FILE, "held-out, at least 1.0"),
+            (FOREIGN_FILE, "amazon, imdb and yelp"),
+        )
+    }
+
+
+def test_the_figures_of_the_exported_files_agree_with_each_other() -> None:
+    results = json.loads((EXPORTED / "results.json").read_text(encoding="utf-8"))
+    files = {(row["who"], row["variant"], row["data"]): row for row in results["files"]}
+    for row in results["depths"]:
+        assert row["correct"][-1] == files["student", row["variant"], row["data"]]["correct"]
+    for pair in results["teacher_fp32_and_student_int8"]:
+        teacher = files["teacher", "fp32", pair["data"]]
+        student = files["student", "int8", pair["data"]]
+        assert pair["only_second"] - pair["only_first"] == student["correct"] - teacher["correct"]
+    fp32 = {row["data"]: row["correct"] for row in results["depths"] if row["variant"] == "fp32"}
+    for pair in results["fp32_all_passes_and_one"]:
+        every, one = fp32[pair["data"]][-1], fp32[pair["data"]][0]
+        assert pair["only_second"] - pair["only_first"] == one - every
 
 
 def test_transformers_reads_the_tokenizer_with_the_same_ids(

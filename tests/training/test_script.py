@@ -108,6 +108,16 @@ def test_check_without_evaluate_is_refused(script: ModuleType) -> None:
     assert "--check needs --evaluate" in result.output
 
 
+@pytest.mark.parametrize("options", [["--evaluate"], ["--evaluate", "--check"]])
+def test_writing_data_is_not_taken_for_measuring(
+    script: ModuleType, tmp_path: Path, options: list[str]
+) -> None:
+    result = CliRunner().invoke(script.main, [*options, "--write-data", str(tmp_path / "data")])
+    assert result.exit_code == 2
+    assert "--write-data measures nothing: give it without --evaluate" in result.output
+    assert not (tmp_path / "data").exists()
+
+
 def test_the_labelled_sentences_are_written_without_training(
     script: ModuleType, tmp_path: Path
 ) -> None:
