@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from exporter.artifact import sha256_file
+from exporter.atomic_writing import write_atomically
 from exporter.errors import VerificationError
 from exporter.training.demo import CHECKPOINT
 from exporter.training.evaluate import Score
-from exporter.training.files import write_atomically
 from exporter.training.sources import DataError
 
 __all__ = [

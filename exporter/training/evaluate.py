@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from exporter.scores import wilson_interval
-from exporter.training.batches import encode, pad
+from exporter.training.batches import batches_by_length
 from exporter.training.data import Corpus, Labelled, clearly_rated
 
 __all__ = [
@@ -24,7 +24,6 @@ __all__ = [
 
 CLEAR_THRESHOLD = 1.0
 THRESHOLDS = (0.5, 1.0, 1.5)
-_BATCH = 64
 
 
 @dataclass(frozen=True)
