@@ -65,20 +65,19 @@ class ClassificationObjective(Objective):
         hidden_id: what is in their place then.
     """
 
-    _ordinary: Tensor
-
     def __init__(
         self, model: nn.Module, plan: FineTuningPlan, ordinary: Tensor, hidden_id: int
     ) -> None:
         super().__init__()
-        self.model, self._plan, self._hidden_id = model, plan, hidden_id
-        self.register_buffer("_ordinary", ordinary, persistent=False)
+        self.model, self._plan = model, plan
+        self._ordinary, self._hidden_id = ordinary, hidden_id
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, targets: Mapping[str, Tensor], done: float
     ) -> Tensor:
         """Compare the logits with ``targets["rating"]`` ``[B]``."""
-        hidden = chosen_tokens(self._ordinary[input_ids], self._plan.word_dropout)
+        ordinary = self._ordinary.to(input_ids.device)[input_ids]
+        hidden = chosen_tokens(ordinary, self._plan.word_dropout)
         ids = torch.where(hidden, self._hidden_id, input_ids)
         logits = self.model(input_ids=ids, attention_mask=attention_mask).logits.float()
         wanted = self._plan.sharpness * targets["rating"]

@@ -248,6 +248,7 @@ def test_a_second_command_is_refused_while_one_is_at_work(
         try:
             while not (output / "log.jsonl").is_file() and first.poll() is None:
                 time.sleep(0.1)
+            assert first.poll() is None
             result = CliRunner().invoke(distill, asked)
             first.terminate()
             printed, errors = first.communicate()
