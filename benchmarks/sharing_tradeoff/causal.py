@@ -21,7 +21,9 @@ class CausalEncoder(SharedEncoder):
         """Map ids ``[B, S]`` to logits ``[B, S, V]``; texts are packed, so no mask is looked at."""
         length = input_ids.shape[1]
         hidden = self.embed(input_ids)
-        later = torch.full((length, length), torch.finfo(hidden.dtype).min).triu(1)  # [S, S]
+        # In float32, which attention takes beside queries of any type.
+        lowest = torch.finfo(torch.float32).min
+        later = torch.full((length, length), lowest, device=hidden.device).triu(1)  # [S, S]
         for attention, ffn in zip(self.attention_order, self.ffn_order, strict=True):
             block = cast(AttentionBlock, self.attention_blocks[attention])
             x = block.norm(hidden)
@@ -30,8 +32,8 @@ class CausalEncoder(SharedEncoder):
         return self.apply_head(self.final_norm(hidden), None)
 
 
-def save_program(model: CausalEncoder, path: Path) -> None:
-    """Write the model as a ``.pt2`` of any batch, and any length up to its own."""
+def save_program(model: SharedEncoder, path: Path) -> None:
+    """Write a model of ids alone as a ``.pt2`` of any batch, and any length up to its own."""
     sizes = {
         0: torch.export.Dim("batch", max=512),
         1: torch.export.Dim("sequence", max=model.config.max_position_embeddings),

@@ -95,7 +95,7 @@ def _of_changes(results: Results, task: str) -> _Panel:
     changes = [
         Cell(task, "", pruned=share, precision=precision)
         for share in results.values("pruned")
-        for precision in sorted(results.values("precision"), key=("fp32", "int8", "int4").index)
+        for precision in results.precisions()
     ]
     lines = [
         Line(

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import dask
 from distributed import Client, LocalCluster, as_completed
 
-from benchmarks.sharing_tradeoff.performing import finished, perform, prepare
+from benchmarks.sharing_tradeoff.performing import missing, perform, prepare
 from benchmarks.sharing_tradeoff.settings import Run, Study
 
 __all__ = ["StudyError", "connect", "perform_all"]
 
 
 class StudyError(Exception):
-    """Some runs failed; the text names them."""
+    """The engine cannot be used, or some runs failed; the text says which and why."""
 
 
 PROFILER = "distributed.worker.profile.enabled"
@@ -34,24 +35,22 @@ _SETTINGS = {
 
 
 @contextmanager
-def connect(address: str | None, workers: int, folder: Path) -> Iterator[Client]:
+def connect(
+    address: str | None, workers: int, folder: Path, wait_s: float = 30
+) -> Iterator[Client]:
     """Yield a client of the cluster at ``address``, else of one made for the occasion.
 
     The latter has ``workers`` processes of one thread each, that are started again when
     they die; Dask then gives their run to another one.
 
     Raises:
-        StudyError: a worker of the cluster runs Dask's profiler, beside which torch cannot
-            export.
+        StudyError: within ``wait_s`` no scheduler answers at ``address``, or it has no worker;
+            or a worker has several threads, of which all but one would wait, or runs Dask's
+            profiler, beside which torch cannot export.
     """
     if address is not None:
-        with Client(address) as client:
-            if any(client.run(dask.config.get, PROFILER).values()):
-                variable = "DASK_" + PROFILER.upper().replace(".", "__")
-                raise StudyError(
-                    f"torch cannot export beside Dask's profiler: start the workers "
-                    f"with {variable}=False"
-                )
+        with _client(address, wait_s) as client:
+            _check_workers(client, address, wait_s)
             yield client
         return
     with (
@@ -68,6 +67,32 @@ def connect(address: str | None, workers: int, folder: Path) -> Iterator[Client]
         yield client
 
 
+def _client(address: str, wait_s: float) -> Client:
+    try:
+        return Client(address, timeout=wait_s)
+    except (OSError, ValueError) as error:
+        raise StudyError(f"no Dask scheduler answers at {address}") from error
+
+
+def _check_workers(client: Client, address: str, wait_s: float) -> None:
+    try:
+        client.wait_for_workers(1, timeout=wait_s)
+    except TimeoutError as error:
+        raise StudyError(
+            f"the scheduler has no workers: start some with 'dask worker {address} --nthreads 1'"
+        ) from error
+    if any(threads != 1 for threads in client.nthreads().values()):
+        raise StudyError(
+            "a worker trains one model at a time: start the workers with --nthreads 1 "
+            "(and --nworkers for several on a machine)"
+        )
+    if any(client.run(dask.config.get, PROFILER).values()):
+        variable = "DASK_" + PROFILER.upper().replace(".", "__")
+        raise StudyError(
+            f"torch cannot export beside Dask's profiler: start the workers with {variable}=False"
+        )
+
+
 def perform_all(
     client: Client,
     study: Study,
@@ -75,12 +100,12 @@ def perform_all(
     results: Path,
     progress: Callable[[int, int, str], None] = lambda done, total, name: None,
 ) -> Sequence[Path]:
-    """Perform whatever runs of the study are not finished; return all files of results.
+    """Perform whatever runs of the study are missing; return all files of results.
 
     Args:
         client: the engine. All its workers see ``folder`` and ``results`` at these paths.
         study: what to run.
-        folder: texts, teachers and snapshots.
+        folder: texts, teachers, snapshots and artifacts.
         results: one file a run.
         progress: told the runs done, of how many, and the name of the last one.
 
@@ -88,19 +113,28 @@ def perform_all(
         StudyError: runs failed; the others were performed.
     """
     runs = list(study.runs())
-    missing = [run for run in runs if not finished(run, study, results)]
-    done = len(runs) - len(missing)
+    wanted = missing(study, folder, results)
+    done = len(runs) - len(wanted)
     progress(done, len(runs), "")
-    tasks = {run.task for run in missing}
-    ready = {task: client.submit(prepare, task, study, folder, pure=False) for task in tasks}
-    futures = {
-        client.submit(
-            *(perform, run, study, folder, results, ready[run.task]),
+    ready = {}
+    for task in {run.task for run in wanted}:
+        # Where no distilled run is missing, nothing is asked of a teacher.
+        ways = tuple({run.distilled for run in wanted if run.task == task})
+        some = replace(study, distilled=ways)
+        ready[task] = client.submit(prepare, task, some, folder, pure=False)
+    futures = {}
+    for index, run in enumerate(wanted):
+        future = client.submit(
+            perform,
+            run,
+            study,
+            folder,
+            results,
+            ready[run.task],
             pure=False,
             priority=-index,  # in their order, whichever becomes ready first
-        ): run
-        for index, run in enumerate(missing)
-    }
+        )
+        futures[future] = run
     failed: dict[Run, str] = {}
     for future in as_completed(futures):
         run = futures[future]

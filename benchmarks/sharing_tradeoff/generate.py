@@ -14,10 +14,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.sharing_tradeoff.causal import CausalEncoder, save_program
+from benchmarks.sharing_tradeoff.places import Places
 from benchmarks.sharing_tradeoff.settings import Run, Study
 from benchmarks.sharing_tradeoff.texts import PASSAGES, read_texts
 from exporter.artifact import Artifact
 from exporter.atomic_writing import write_atomically
+from exporter.models import SharedEncoder
 from exporter.runtimes.cpu import CpuSession
 from exporter.training.loop import Examples, Objective, Schedule, train
 from exporter.training.sources import DataError
@@ -25,24 +27,21 @@ from exporter.training.tokenizer import train_tokenizer
 
 __all__ = ["evaluate", "learn", "pack", "prepare", "write_source"]
 
-LIKELIEST = 8
-"""Of the teacher's answer at a place, so many pieces are kept."""
-
-TEACHER_SHARE = 0.5
-EVALUATION_BATCH = 16
-TOKENIZER_TEXTS = 40_000
-
 
 class GenerateObjective(Objective):
     """Cross entropy with the next piece, and where there are answers with the teacher's.
 
     Targets: none, or ``pieces`` and ``shares`` ``[B, S, K]``: the likeliest next pieces
     after each place, and their probabilities.
+
+    Args:
+        model: what learns.
+        teacher_share: share of the loss that is the teacher's.
     """
 
-    def __init__(self, model: CausalEncoder) -> None:
+    def __init__(self, model: CausalEncoder, teacher_share: float) -> None:
         super().__init__()
-        self.model = model
+        self.model, self._teacher_share = model, teacher_share
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, targets: Mapping[str, Tensor], done: float
@@ -54,67 +53,66 @@ class GenerateObjective(Objective):
             pieces, shares = targets["pieces"][:, :-1].long(), targets["shares"][:, :-1].float()
             shares = shares / shares.sum(-1, keepdim=True)
             taught = -(shares * given.gather(-1, pieces)).sum(-1).mean()
-            loss = (1 - TEACHER_SHARE) * loss + TEACHER_SHARE * taught
+            loss = (1 - self._teacher_share) * loss + self._teacher_share * taught
         return loss
 
 
-def prepare(study: Study, folder: Path, base: Path) -> None:
-    """Pack the texts; for distilled runs train the teacher of this task, and keep its answers.
-
-    Args:
-        study: sizes.
-        folder: holds the texts.
-        base: where ``passages.npz``, ``teacher.pt`` and ``answers.npz`` go.
-    """
-    passages = _passages(study, folder, base)
+def prepare(study: Study, places: Places) -> None:
+    """Pack the texts; for distilled runs train the teacher of this task, and keep its answers."""
+    own, base = study.generate, places.base
+    passages = _passages(study, places)
     if (base / "answers.npz").is_file() or not any(study.distilled):
         return
-    teacher = _model(study, "none", passages, study.teacher.seed, factor=study.teacher_factor)
+    teacher = _model(study, "none", passages, own.teacher.seed, factor=own.teacher_factor)
     if (base / "teacher.pt").is_file():
         teacher.load_state_dict(torch.load(base / "teacher.pt", weights_only=True))
     else:
-        objective = _train(teacher, passages["learned"], {}, study.teacher, base / "teacher-run.pt")
-        teacher = objective.model
+        objective = GenerateObjective(teacher, own.teacher_share)
+        snapshot = base / "teacher-run.pt"
+        teacher = _train(objective, passages["learned"], {}, own.teacher, snapshot)
         buffer = io.BytesIO()
         torch.save(teacher.state_dict(), buffer)
         write_atomically(base / "teacher.pt", buffer.getvalue())
-        (base / "teacher-run.pt").unlink()
-    pieces, shares = _ask(teacher.eval(), passages["learned"])
+        # Dask runs this again, elsewhere, if it loses a worker from sight.
+        snapshot.unlink(missing_ok=True)
+    pieces, shares = _ask(teacher.eval(), passages["learned"], own.likeliest)
     _save(base / "answers.npz", pieces=pieces, shares=shares)
 
 
-def learn(study: Study, run: Run, folder: Path, base: Path, snapshot: Path) -> CausalEncoder:
+def learn(study: Study, run: Run, places: Places) -> CausalEncoder:
     """Train one generator, with the teacher's answers or without."""
-    passages = _passages(study, folder, base)
-    count = study.student_passages
+    own = study.generate
+    passages = _passages(study, places)
+    count = own.student_passages
     targets = {}
     if run.distilled:
-        with np.load(base / "answers.npz", allow_pickle=False) as stored:
+        with np.load(places.base / "answers.npz", allow_pickle=False) as stored:
             targets = {n: torch.from_numpy(stored[n][:count]) for n in ("pieces", "shares")}
     model = _model(study, run.scheme, passages, run.seed)
-    schedule = dataclasses.replace(study.generate, seed=run.seed)
+    objective = GenerateObjective(model, own.teacher_share)
+    schedule = dataclasses.replace(own.schedule, seed=run.seed)
     learned = passages["learned"][:count]
-    return _train(model, learned, targets, schedule, snapshot, run).model
+    return _train(objective, learned, targets, schedule, places.snapshot(run), run)
 
 
-def write_source(model: CausalEncoder, base: Path, folder: Path) -> Path:
+def write_source(model: SharedEncoder, places: Places, folder: Path) -> Path:
     """Write what is exported: a program of ``torch.export``."""
     save_program(model, folder / "source.pt2")
     return folder / "source.pt2"
 
 
-def evaluate(artifact: Artifact, study: Study, folder: Path, base: Path) -> dict[str, Any]:
+def evaluate(artifact: Artifact, study: Study, places: Places) -> dict[str, dict[str, Any]]:
     """Sum per variant the losses on held-out passages, and count the pieces given right.
 
     The loss is in nats over all places: ``exp(loss / of)`` is the perplexity.
     """
-    passages = _passages(study, folder, base)["held_out"].astype(np.int64)
-    found: dict[str, Any] = {}
+    passages = _passages(study, places)["held_out"].astype(np.int64)
+    found: dict[str, dict[str, Any]] = {}
     for variant, path in artifact.models().items():
         session = CpuSession(path, threads=1, inputs=artifact.inputs)
         loss, correct = 0.0, 0
-        for start in range(0, len(passages), EVALUATION_BATCH):
-            ids = passages[start : start + EVALUATION_BATCH]
+        for start in range(0, len(passages), study.evaluation_batch):
+            ids = passages[start : start + study.evaluation_batch]
             (output,) = session.run({"input_ids": ids}).values()
             logits, following = torch.from_numpy(output)[:, :-1], torch.from_numpy(ids[:, 1:])
             flat = logits.flatten(0, 1).double()
@@ -131,20 +129,22 @@ def pack(texts: Sequence[Sequence[int]], length: int) -> np.ndarray:
     return stream[: len(stream) // length * length].reshape(-1, length)
 
 
-def _passages(study: Study, folder: Path, base: Path) -> dict[str, Any]:
+def _passages(study: Study, places: Places) -> dict[str, Any]:
     """Return ``learned`` and ``held_out``, int16 ``[N, S]``, and ``pieces``, the vocabulary.
 
     The passage between both is in neither: a text may lie across it.
     """
-    path = base / "passages.npz"
+    path = places.base / "passages.npz"
     if not path.is_file():
-        texts = read_texts(folder, PASSAGES)
+        texts = read_texts(places.folder, PASSAGES)
         tokenizer = train_tokenizer(
-            texts[:TOKENIZER_TEXTS], vocab_size=study.vocab_size, max_length=10 * study.max_length
+            texts[: study.generate.tokenizer_texts],
+            vocab_size=study.vocab_size,
+            max_length=10 * study.max_length,
         )
         # The piece that begins a text says nothing here; the one that ends it stays.
         rows = pack([e.ids[1:] for e in tokenizer.encode_batch(texts)], study.max_length)
-        learned, held_out = study.passages
+        learned, held_out = study.generate.passages
         if len(rows) < learned + held_out + 1:
             raise DataError(f"the texts hold {len(rows):,} passages; set `passages` lower")
         _save(
@@ -153,7 +153,6 @@ def _passages(study: Study, folder: Path, base: Path) -> dict[str, Any]:
             learned=rows[held_out + 1 :][:learned],
             pieces=np.array(tokenizer.get_vocab_size()),
         )
-        write_atomically(base / "tokenizer.json", (tokenizer.to_str() + "\n").encode())
     with np.load(path, allow_pickle=False) as stored:
         return dict(stored)
 
@@ -168,31 +167,33 @@ def _model(
 
 
 def _train(
-    model: CausalEncoder,
+    objective: GenerateObjective,
     passages: np.ndarray,
     targets: Mapping[str, Tensor],
     schedule: Schedule,
     snapshot: Path,
     run: Run | None = None,
-) -> GenerateObjective:
+) -> CausalEncoder:
     done = train(
-        GenerateObjective(model),
+        objective,
         Examples(passages.tolist(), targets),
         schedule,
         snapshot=snapshot,
         snapshot_interval_s=30,
         identity={"run": run} if run else {},
     )
-    return done.result
+    return done.result.model
 
 
 @torch.no_grad()
-def _ask(teacher: CausalEncoder, passages: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ask(
+    teacher: CausalEncoder, passages: np.ndarray, likeliest: int
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the likeliest next pieces, int16 ``[N, S, K]``, and their shares, float16."""
     pieces, shares = [], []
     for start in range(0, len(passages), 64):
         ids = torch.from_numpy(passages[start : start + 64].astype(np.int64))
-        likely = teacher(ids).softmax(-1).topk(LIKELIEST)
+        likely = teacher(ids).softmax(-1).topk(likeliest)
         pieces.append(likely.indices.short().numpy())
         shares.append(likely.values.half().numpy())
     return np.concatenate(pieces), np.concatenate(shares)

@@ -2,10 +2,10 @@
 
     python -m benchmarks.sharing_tradeoff.latency [--work-dir DIR]
 
-Needs the artifacts that ``benchmarks.sharing_tradeoff.run`` left in its work folder; writes
-``latency.json`` beside this file: per task, scheme and precision the median of one row of
-the longest sequence in ms, and its ratio to that of ``none`` in the same precision, with the
-95 % interval.
+Needs the artifacts that ``benchmarks.sharing_tradeoff.run`` leaves in its work folder; that
+command makes what is missing of them. Writes ``latency.json`` beside this file: per task, scheme
+and precision the median of one row of the longest sequence in ms, and its ratio to that of
+``none`` in the same precision, with the 95 % interval.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Any
 
 import click
 
-from benchmarks.commands import albert_export
-from benchmarks.sharing_tradeoff.performing import artifact_of
-from benchmarks.sharing_tradeoff.settings import FULL
+from benchmarks.commands import CommandError, albert_export
+from benchmarks.sharing_tradeoff.places import Places
+from benchmarks.sharing_tradeoff.settings import FULL, Run, TaskName
 from benchmarks.sharing_tradeoff.table import HERE, LATENCY
 
 
@@ -31,17 +31,34 @@ from benchmarks.sharing_tradeoff.table import HERE, LATENCY
 )
 def main(work_dir: Path) -> None:
     """Measure all schemes of each task against ``none``."""
-    times = {}
-    for task in FULL.tasks:
-        folders = {artifact_of(task, s, FULL, work_dir.resolve()): s for s in FULL.schemes}
-        if missing := [folder for folder in folders if not folder.is_dir()]:
-            raise click.ClickException(f"{missing[0]} is missing: run the study first")
-        output = albert_export(
-            *("bench", *folders, "--seq", FULL.max_length, "--no-transfer"),
-            *("--precision", ",".join(FULL.precisions)),
-        ).output
-        times[task] = by_scheme(output, {folder.name: s for folder, s in folders.items()})
-    (HERE / LATENCY).write_text(json.dumps(times, indent=1) + "\n", encoding="utf-8")
+    artifacts = {task: _artifacts(task, work_dir.resolve()) for task in FULL.tasks}
+    for path in (path for folders in artifacts.values() for path in folders):
+        if not path.is_dir():
+            command = f"python -m benchmarks.sharing_tradeoff.run --work-dir {work_dir}"
+            raise click.ClickException(f"{path} is missing: {command} makes it")
+    content = {}
+    for task, folders in artifacts.items():
+        try:
+            output = albert_export(
+                "bench",
+                *folders,
+                "--seq",
+                FULL.max_length,
+                "--no-transfer",
+                "--precision",
+                ",".join(FULL.precisions),
+            ).output
+        except CommandError as error:
+            raise click.ClickException(str(error)) from error
+        schemes = by_scheme(output, {path.name: scheme for path, scheme in folders.items()})
+        content[task] = {"study": FULL.digest(task), "schemes": schemes}
+    (HERE / LATENCY).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _artifacts(task: TaskName, work_dir: Path) -> dict[Path, str]:
+    """Return the schemes by the folder of the artifact that is timed."""
+    places, seed = Places.of(task, FULL, work_dir), FULL.seeds[0]
+    return {places.artifact(Run(task, s, seed, distilled=False)): s for s in FULL.schemes}
 
 
 def by_scheme(output: dict[str, Any], schemes: dict[str, str]) -> dict[str, dict[str, Any]]:

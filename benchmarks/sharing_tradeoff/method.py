@@ -12,14 +12,16 @@ normal, with a deviation of 0.1 for tokens, 0.02 for positions, and for the rest
 root of a matrix's number of inputs in `classify` and of ALBERT's 0.02 in `generate`. Plain runs \
 of a task and seed see the same examples, as often, in the same order, and so do distilled ones. A \
 tenth of a classifier's pieces is hidden from it in training, and what is kept of any training is \
-a moving average of its weights. `classify` learns people's ratings of sentences and is measured \
-on 3,881 others, of which 3,000 are from collections that no training has seen. `generate` learns \
-to give the next of {FULL.vocab_size:,} word pieces of reviews, news and dictionary definitions, \
-and is measured on {FULL.passages[1]} held-out passages. Distilled classifiers learn the answers \
-of a fine-tuned BERT to twice as many texts, each seen half as often; distilled generators learn \
-half from the text and half from an unshared generator of {FULL.teacher_factor} times the width, \
-which has read twice as much text, twice. Quality is that of the exported files, run by \
-onnxruntime at batch 16. Pruning sets the smallest of the layers' weights to zero after training, \
+a moving average of its weights. `classify` learns people's ratings of sentences (from reviews, \
+newspaper editorials and tweet-like messages) and of a lexicon's words, and is measured on 3,881 \
+other sentences, of which 3,000 are from collections that no training has seen. `generate` learns \
+to give the next of {FULL.vocab_size:,} word pieces of the same sentences and words and of \
+WordNet's definitions and examples, and is measured on {FULL.generate.passages[1]} held-out \
+passages. Distilled classifiers learn the answers of a fine-tuned BERT to twice as many texts, \
+each seen half as often; distilled generators learn half from the text and half from an unshared \
+generator of {FULL.generate.teacher_factor} times the width, which has read twice as much text, \
+twice. Quality is that of the exported files, run by onnxruntime at batch \
+{FULL.evaluation_batch}. Pruning sets the smallest of the layers' weights to zero after training, \
 over all layers together; nothing is trained afterwards.
 """.strip()
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.sharing_tradeoff import classify, generate
+from benchmarks.sharing_tradeoff.places import Places
 from benchmarks.sharing_tradeoff.pruning import pruned
 from benchmarks.sharing_tradeoff.settings import Run, Study, TaskName
 from exporter.artifact import Artifact
@@ -20,20 +21,48 @@ from exporter.models import SharedEncoder, count_parameters
 from exporter.pipeline import ExportOptions, export_model
 from exporter.transfer import measure_transfer
 
-__all__ = ["artifact_of", "finished", "perform", "prepare"]
+__all__ = ["TASKS", "Task", "finished", "missing", "perform", "prepare"]
 
-TASKS: dict[TaskName, Any] = {"classify": classify, "generate": generate}
+
+class Task(Protocol):
+    """What the modules of the tasks have in common."""
+
+    def prepare(self, study: Study, places: Places) -> None:
+        """Make what all runs need; what is there already stays."""
+        ...
+
+    def learn(self, study: Study, run: Run, places: Places) -> SharedEncoder:
+        """Train one model; an interrupted training goes on from its snapshot."""
+        ...
+
+    def write_source(self, model: SharedEncoder, places: Places, folder: Path) -> Path:
+        """Write into ``folder`` what is exported, and return its path."""
+        ...
+
+    def evaluate(
+        self, artifact: Artifact, study: Study, places: Places
+    ) -> dict[str, dict[str, Any]]:
+        """Return per variant what it gets right (``correct``), of how many (``of``), and more."""
+        ...
+
+
+TASKS: dict[TaskName, Task] = {"classify": classify, "generate": generate}
+
+_ALONE = threading.Lock()
+"""Held by whoever trains or exports: the random generator, the kind of attention and the tracer
+are the process's own, so that two at a time would change each other's results."""
 
 
 def prepare(task: TaskName, study: Study, folder: Path) -> None:
     """Make what all runs of a task need; what is there already stays."""
-    TASKS[task].prepare(study, folder, _base(task, study, folder))
+    with _ALONE:
+        TASKS[task].prepare(study, Places.of(task, study, folder))
 
 
 def perform(run: Run, study: Study, folder: Path, results: Path, ready: None = None) -> Path:
     """Train, prune, export and evaluate; return the file that then says how it went.
 
-    An interrupted training goes on from its snapshot.
+    Where that file is there, and only the artifact to be timed is not, the file stays.
 
     Args:
         run: which one.
@@ -43,28 +72,38 @@ def perform(run: Run, study: Study, folder: Path, results: Path, ready: None = N
         ready: what :func:`prepare` returned, so that an engine runs that first.
     """
     path = results / f"{run.name}.json"
-    if finished(run, study, results):
-        return path
-    base = _base(run.task, study, folder)
-    snapshot = base / "runs" / f"{run.name}.pt"
-    start = time.process_time()
-    model = TASKS[run.task].learn(study, run, folder, base, snapshot)
-    trained = time.process_time()
-    count = count_parameters(model)
-    content = {
-        "run": vars(run),
-        "study": study.digest(run.task),
-        "parameters": {"unique": count.unique, "unshared": count.total},
-        "variants": list(_variants(model, run, study, folder, base)),
-        # Of this call: less than the whole where an earlier one was interrupted.
-        "cpu_s": {
-            "training": round(trained - start, 1),
-            "evaluation": round(time.process_time() - trained, 1),
-        },
-    }
-    write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
-    snapshot.unlink(missing_ok=True)
+    places = Places.of(run.task, study, folder)
+    with _ALONE:
+        if _complete(run, study, places, results):
+            return path
+        start = time.process_time()
+        model = TASKS[run.task].learn(study, run, places)
+        trained = time.process_time()
+        count = count_parameters(model)
+        content = {
+            "run": vars(run),
+            "study": study.digest(run.task),
+            "parameters": {"unique": count.unique, "unshared": count.total},
+            "variants": list(_variants(model, run, study, places)),
+            # Of this call: less than the whole where an earlier one was interrupted.
+            "cpu_s": {
+                "training": round(trained - start, 1),
+                "evaluation": round(time.process_time() - trained, 1),
+            },
+        }
+        if not finished(run, study, results):
+            write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+        places.snapshot(run).unlink(missing_ok=True)
     return path
+
+
+def missing(study: Study, folder: Path, results: Path) -> list[Run]:
+    """List the runs whose results are not there, or whose artifact to be timed is not."""
+    return [
+        run
+        for run in study.runs()
+        if not _complete(run, study, Places.of(run.task, study, folder), results)
+    ]
 
 
 def finished(run: Run, study: Study, results: Path) -> bool:
@@ -75,27 +114,23 @@ def finished(run: Run, study: Study, results: Path) -> bool:
     return json.loads(path.read_text(encoding="utf-8"))["study"] == study.digest(run.task)
 
 
-def artifact_of(task: TaskName, scheme: str, study: Study, folder: Path) -> Path:
-    """Where the artifact of a scheme's first, plain run is kept, for measuring its speed."""
-    run = Run(task, scheme, study.seeds[0], distilled=False)
-    return _base(task, study, folder) / "artifacts" / run.name
-
-
-def _base(task: TaskName, study: Study, folder: Path) -> Path:
-    # Other settings have another folder: nothing of them can be taken for these.
-    return folder / f"{task}-{study.digest(task)}"
+def _complete(run: Run, study: Study, places: Places, results: Path) -> bool:
+    kept = not study.keeps(run) or places.artifact(run).is_dir()
+    return kept and finished(run, study, results)
 
 
 def _variants(
-    model: SharedEncoder, run: Run, study: Study, folder: Path, base: Path
+    model: SharedEncoder, run: Run, study: Study, places: Places
 ) -> Iterator[dict[str, Any]]:
     task = TASKS[run.task]
-    options = ExportOptions(precisions=study.precisions, keep_failed=True)
+    options = ExportOptions(precisions=study.precisions, keep_failed=True, replace=True)
     for share in study.prunings:
         with tempfile.TemporaryDirectory() as temporary:
-            source = task.write_source(pruned(model, share), base, Path(temporary))
-            artifact = export_model(source, Path(temporary) / "artifact", options)
-            scores = task.evaluate(artifact, study, folder, base)
+            source = task.write_source(pruned(model, share), places, Path(temporary))
+            kept = study.keeps(run) and not share
+            destination = places.artifact(run) if kept else Path(temporary) / "artifact"
+            artifact = export_model(source, destination, options)
+            scores = task.evaluate(artifact, study, places)
             for record in artifact.manifest["models"]:
                 yield {
                     "pruned": share,
@@ -103,9 +138,6 @@ def _variants(
                     **_sizes(artifact, record),
                     **scores[record["variant"]],
                 }
-            kept = artifact_of(run.task, run.scheme, study, folder)
-            if not share and run.name == kept.name:
-                shutil.copytree(artifact.folder, kept, dirs_exist_ok=True)
 
 
 def _sizes(artifact: Artifact, record: dict[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.sharing_tradeoff.settings import Study
 
-__all__ = ["Cell", "Estimate", "Figure", "Results", "apart", "read_results"]
+__all__ = ["Cell", "Estimate", "Figure", "Results", "apart", "read_results", "read_times"]
 
 _T_95 = (math.inf, 12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """Of Student's distribution, by degrees of freedom."""
@@ -130,6 +130,10 @@ class Results:
         """All values a variant's property has, smallest first."""
         return sorted({row[name] for row in self.rows})
 
+    def precisions(self) -> list[str]:
+        """All precisions, in the order in which the study has them."""
+        return list(dict.fromkeys(row["precision"] for row in self.rows))
+
     def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the cell's rows, seed by seed.
 
@@ -182,3 +186,21 @@ def read_results(folder: Path, study: Study) -> Results:
         study.tasks,
         study.distilled,
     )
+
+
+def read_times(path: Path, study: Study) -> dict[str, Any]:
+    """Read the file of times, which should be those of ``study``; none if it is not there.
+
+    Returns:
+        By task, scheme and precision ``[median ms, ratio to none, low, high]``.
+
+    Raises:
+        ValueError: it is of other settings.
+    """
+    if not path.is_file():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    for task, own in content.items():
+        if own.get("study") != study.digest(task):
+            raise ValueError(f"{path} is of other settings: remove it, or measure again")
+    return {task: own["schemes"] for task, own in content.items()}

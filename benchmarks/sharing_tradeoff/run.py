@@ -3,7 +3,9 @@
     python -m benchmarks.sharing_tradeoff.run [--workers 2] [--address tcp://…]
     python -m benchmarks.sharing_tradeoff.run --study other-start
 
-Writes one file a run to ``raw``; the same command goes on where it was interrupted. The second
+Writes one file a run to ``raw``; the same command goes on where it was interrupted. Where all
+files are there, as in a clone, the first one still makes the artifacts that
+``benchmarks.sharing_tradeoff.latency`` measures, from twelve trainings: 40 CPU minutes. The second
 one trains both ends again from other random weights, into ``raw-other-start``. Then
 
     python -m benchmarks.sharing_tradeoff.table
@@ -18,7 +20,10 @@ from pathlib import Path
 
 import click
 
+from benchmarks.sharing_tradeoff.classify import make_teacher
 from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
+from benchmarks.sharing_tradeoff.performing import missing
+from benchmarks.sharing_tradeoff.places import Places
 from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, SMOKE
 from benchmarks.sharing_tradeoff.texts import collect
 from exporter.cli.training_progress import training_progress
@@ -45,7 +50,7 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
     type=_FOLDER,
     default="sharing-tradeoff",
     show_default=True,
-    help="Texts, teachers and snapshots; a cluster's machines must all see it.",
+    help="Texts, teachers, snapshots and artifacts; a cluster's machines must all see it.",
 )
 @click.option(
     "--study",
@@ -80,18 +85,25 @@ def main(
 
     Each run trains one, with or without a teacher, prunes it, exports it in three precisions
     and evaluates the files. The full study has 72 runs and takes about 4 CPU hours; what was
-    interrupted goes on with the same command. Texts and a BERT encoder, 97 MB in all, are
-    fetched once.
+    interrupted goes on with the same command, and what is there stays. Texts and, for distilled
+    runs, a BERT encoder, 97 MB in all, are fetched once.
     """
     results = results or RESULTS.get(study)
     if results is None:
         raise click.UsageError(f"--study {study} needs --results: its figures are not for keeping")
-    folder, results = work_dir.resolve(), results.resolve()
+    chosen, folder, results = STUDIES[study], work_dir.resolve(), results.resolve()
+    wanted = missing(chosen, folder, results)
+    if not wanted:
+        click.echo("Nothing is missing.", err=True)
+        return
     try:
-        with training_progress() as progress:
-            collect(data_dir, folder, progress, teacher=any(STUDIES[study].distilled))
         with connect(address, workers, folder) as client:
-            perform_all(client, STUDIES[study], folder, results, _tell)
+            collect(data_dir, folder)
+            if any(run.task == "classify" and run.distilled for run in wanted):
+                with training_progress() as progress:
+                    places = Places.of("classify", chosen, folder)
+                    make_teacher(data_dir, chosen, places, progress)
+            perform_all(client, chosen, folder, results, _tell)
     except (ExportError, StudyError) as error:
         raise click.ClickException(str(error)) from error
 

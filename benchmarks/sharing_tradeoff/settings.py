@@ -6,15 +6,26 @@ import hashlib
 import itertools
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeVar
 
 from exporter.models import EncoderConfig, SharedEncoder, SharingScheme
+from exporter.training.fine_tuning import FineTuningPlan
 from exporter.training.loop import Schedule
 from exporter.training.snapshots import plain
 from exporter.training.starts import spread_embedding, spread_weights
 
-__all__ = ["FULL", "OTHER_START", "SMOKE", "Run", "Start", "Study", "TaskName"]
+__all__ = [
+    "FULL",
+    "OTHER_START",
+    "SMOKE",
+    "Classifying",
+    "Generating",
+    "Run",
+    "Start",
+    "Study",
+    "TaskName",
+]
 
 TaskName = Literal["classify", "generate"]
 Start = Literal["by inputs", "albert"]
@@ -38,6 +49,59 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Classifying:
+    """How classifiers learn; the same for all schemes.
+
+    Args:
+        schedule: of every one.
+        start: deviation of the weights that training starts from: ``by inputs``, of each
+            matrix the inverse root of their number; ``albert``: 0.02, but for the embedding.
+        teacher: how the teacher of the distilled ones is made. Of people's ratings the plain
+            ones learn the probabilities that it learned.
+        temperature: of the teacher's answers.
+        hidden_share: share of a text's pieces that is hidden in training.
+        distilled_texts: how many more texts a distilled one sees than there are rated ones,
+            each so much more seldom: the steps stay the same.
+    """
+
+    schedule: Schedule
+    start: Start = "by inputs"
+    teacher: FineTuningPlan = field(default_factory=FineTuningPlan)
+    temperature: float = 2.0
+    hidden_share: float = 0.1
+    distilled_texts: int = 2
+
+
+@dataclass(frozen=True)
+class Generating:
+    """How generators learn; the same for all schemes.
+
+    Args:
+        schedule: of every one.
+        teacher: of the teacher of the distilled ones; it shares nothing.
+        passages: how many passages that one learns from, and how many others all are
+            measured on.
+        student_passages: how many of the teacher's passages its students learn from.
+        start: as in :class:`Classifying`.
+        teacher_factor: width of the teacher, in widths of a student.
+        teacher_share: share of the loss that compares with the teacher's answer; the rest is
+            the text itself.
+        likeliest: of the teacher's answer at a place, so many pieces are kept.
+        tokenizer_texts: how many texts the word pieces are chosen on.
+    """
+
+    schedule: Schedule
+    teacher: Schedule
+    passages: tuple[int, int]
+    student_passages: int
+    start: Start = "albert"
+    teacher_factor: int = 2
+    teacher_share: float = 0.5
+    likeliest: int = 8
+    tokenizer_texts: int = 40_000
+
+
+@dataclass(frozen=True)
 class Study:
     """Everything that decides the results, besides data, machine and libraries.
 
@@ -47,22 +111,13 @@ class Study:
         max_length: tokens of a text, or of a passage.
         schemes: what layers share; as many groups as layers are ``none``.
         seeds: of weights and order.
+        prunings: shares of the layers' weights set to zero after training.
+        classify, generate: what is the task's own.
         tasks: ``classify`` sentences; ``generate``: give the next piece of a passage.
         distilled: whether runs learn from a teacher.
-        classify_start, generate_start: deviation of the weights that training starts from:
-            ``by inputs``, of each matrix the inverse root of their number; ``albert``: 0.02,
-            but for the embedding.
-        prunings: shares of the layers' weights set to zero after training.
         precisions: of the exported files.
-        classify, generate: how each task trains; the same for all schemes.
-        teacher_factor: width of the teacher of ``generate``, in widths of a student; it
-            shares nothing.
-        teacher: how that one trains.
-        passages: how many passages the teacher of ``generate`` learns from, and how many
-            others all are measured on.
-        student_passages: how many of the teacher's passages its students learn from.
-        distilled_texts: how many more texts a distilled ``classify`` sees than there are
-            rated ones, each so much more seldom: the steps stay the same.
+        evaluation_batch: texts or passages that the files are run on at a time.
+        timed: whether the first seed's plain, unpruned artifacts are kept, to be timed.
     """
 
     layers: int
@@ -74,18 +129,13 @@ class Study:
     schemes: tuple[str, ...]
     seeds: tuple[int, ...]
     prunings: tuple[float, ...]
-    classify: Schedule
-    generate: Schedule
-    teacher_factor: int
-    teacher: Schedule
-    passages: tuple[int, int]
-    student_passages: int
-    distilled_texts: int
+    classify: Classifying
+    generate: Generating
     tasks: tuple[TaskName, ...] = ("classify", "generate")
     distilled: tuple[bool, ...] = (False, True)
-    classify_start: Start = "by inputs"
-    generate_start: Start = "albert"
     precisions: tuple[str, ...] = ("fp32", "int8", "int4")
+    evaluation_batch: int = 16
+    timed: bool = True
 
     def runs(self) -> Iterator[Run]:
         """List all runs, seed by seed, so that an unfinished study has whole tables first."""
@@ -114,15 +164,19 @@ class Study:
 
     def draw(self, task: TaskName, model: _Encoder) -> _Encoder:
         """Give a new model the random weights it starts from; return it."""
-        start = self.classify_start if task == "classify" else self.generate_start
+        start = self.classify.start if task == "classify" else self.generate.start
         return spread_weights(model) if start == "by inputs" else spread_embedding(model)
+
+    def keeps(self, run: Run) -> bool:
+        """Tell whether a run's artifact is kept, to be timed."""
+        return self.timed and run.seed == self.seeds[0] and not run.distilled
 
     def digest(self, task: TaskName) -> str:
         """Return a short hash of what decides a run of ``task``; the list of runs does not."""
         content = plain(self)
         assert isinstance(content, dict)
         other = "generate" if task == "classify" else "classify"
-        for name in ("schemes", "seeds", "tasks", "distilled", other, f"{other}_start"):
+        for name in ("schemes", "seeds", "tasks", "distilled", "timed", other):
             del content[name]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -137,21 +191,22 @@ FULL = Study(
     schemes=("none", "grouped(3)", "grouped(2)", "attention_only", "ffn_only", "all"),
     seeds=(0, 1, 2),
     prunings=(0.0, 0.3, 0.5),
-    classify=Schedule(epochs=2, batch_size=32, learning_rate=2e-3, threads=1),
-    generate=Schedule(epochs=1, batch_size=16, learning_rate=2e-3, threads=1),
-    teacher_factor=2,
-    teacher=Schedule(epochs=2, batch_size=32, learning_rate=1e-3, threads=1),
-    passages=(48_000, 400),
-    student_passages=24_000,
-    distilled_texts=2,
+    classify=Classifying(Schedule(epochs=2, batch_size=32, learning_rate=2e-3, threads=1)),
+    generate=Generating(
+        Schedule(epochs=1, batch_size=16, learning_rate=2e-3, threads=1),
+        teacher=Schedule(epochs=2, batch_size=32, learning_rate=1e-3, threads=1),
+        passages=(48_000, 400),
+        student_passages=24_000,
+    ),
 )
 
 OTHER_START = replace(
     FULL,
     schemes=("none", "all"),
     distilled=(False,),
-    classify_start=FULL.generate_start,
-    generate_start=FULL.classify_start,
+    classify=replace(FULL.classify, start=FULL.generate.start),
+    generate=replace(FULL.generate, start=FULL.classify.start),
+    timed=False,
 )
 """Both ends of sharing, plain, each task from the random weights of the other one."""
 
@@ -167,12 +222,7 @@ SMOKE = Study(
     schemes=("none", "all"),
     seeds=(0,),
     prunings=(0.0, 0.5),
-    classify=_QUICK,
-    generate=_QUICK,
-    teacher_factor=2,
-    teacher=_QUICK,
-    passages=(64, 16),
-    student_passages=48,
-    distilled_texts=2,
+    classify=Classifying(_QUICK),
+    generate=Generating(_QUICK, teacher=_QUICK, passages=(64, 16), student_passages=48),
 )
 """The same in small, to see that everything works; its figures say nothing."""

@@ -2,13 +2,13 @@
 
     python -m benchmarks.sharing_tradeoff.table [--raw FOLDER] [--output FOLDER]
 
-Reads ``raw/*.json`` and, where they are there, ``raw-other-start/*.json`` and ``latency.json``;
-writes ``results.md`` and ``results.svg``. Seeds whose runs are not all there are left out.
+Reads ``raw/*.json`` and, where they are there beside it, ``raw-other-start/*.json`` and
+``latency.json``; writes ``results.md`` and ``results.svg``. Seeds whose runs are not all there are
+left out.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,7 +27,14 @@ from benchmarks.sharing_tradeoff.claims import (
 )
 from benchmarks.sharing_tradeoff.drawing import draw
 from benchmarks.sharing_tradeoff.method import LIMITS, METHOD
-from benchmarks.sharing_tradeoff.results import Cell, Estimate, Figure, Results, read_results
+from benchmarks.sharing_tradeoff.results import (
+    Cell,
+    Estimate,
+    Figure,
+    Results,
+    read_results,
+    read_times,
+)
 from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, Study
 
 __all__ = ["document"]
@@ -46,12 +53,11 @@ def main(raw: Path, output: Path) -> None:
     try:
         results = _whole(raw, FULL)
         swapped = _whole(other, OTHER_START) if other.is_dir() else None
+        times = read_times(raw.with_name(LATENCY), FULL)
     except ValueError as error:
         raise click.ClickException(str(error)) from error
     if swapped and swapped.seeds() != results.seeds():
         raise click.ClickException(f"{other} holds other seeds than {raw}: finish both studies")
-    latency = output / LATENCY
-    times = json.loads(latency.read_text(encoding="utf-8")) if latency.is_file() else {}
     output.mkdir(parents=True, exist_ok=True)
     (output / "results.md").write_text(document(results, times, swapped), encoding="utf-8")
     (output / "results.svg").write_text(draw(results), encoding="utf-8")
@@ -62,7 +68,7 @@ def document(results: Results, times: Mapping[str, Any], swapped: Results | None
 
     Args:
         results: of the full study.
-        times: what the latency command wrote, or empty.
+        times: what :func:`~.results.read_times` read; may be empty, or lack a task.
         swapped: of the study that starts from other weights, where it was run.
     """
     seeds = len(results.seeds())
@@ -114,20 +120,19 @@ def _claims(found: Sequence[Claim]) -> Iterator[str]:
 
 
 def _sizes(results: Results, times: Mapping[str, Any]) -> Iterator[str]:
-    precisions = _precisions(results)
+    precisions = results.precisions()
     for task in ("classify", "generate"):
-        yield (
-            f"`{task}`; files as they are and as brotli; times, and their ratio to `none` in the "
-            "same precision:"
-        )
+        timed = "; times, and their ratio to `none` in the same precision" if task in times else ""
+        yield f"`{task}`; files as they are and as brotli{timed}:"
         yield ""
         heads = [f"{precision} MB" for precision in precisions]
         heads += [f"{precision} ms" for precision in precisions] if task in times else []
-        yield "| scheme | parameters | of unshared | " + " | ".join(heads) + " |"
+        yield "| scheme | parameters | of those of `none` | " + " | ".join(heads) + " |"
         yield "|---|--:|--:|" + "--:|" * len(heads)
+        whole = results.rows_of(Cell(task, "none"))[0]["parameters"]["unique"]
         for scheme in results.schemes(task):
             row = results.rows_of(Cell(task, scheme))[0]
-            unique, whole = (row["parameters"][name] for name in ("unique", "unshared"))
+            unique = row["parameters"]["unique"]
             cells = [f"{unique:,}", f"{unique / whole:.0%}".replace("%", " %")]
             for precision in precisions:
                 row = results.rows_of(Cell(task, scheme, precision=precision))[0]
@@ -137,8 +142,8 @@ def _sizes(results: Results, times: Mapping[str, Any]) -> Iterator[str]:
             yield f"| {scheme} | " + " | ".join(cells) + " |"
         yield ""
     yield (
-        "`generate` reads and writes pieces with one table in every scheme, so that `none` shares "
-        "that much, too."
+        "`generate` reads and writes pieces with one table in every scheme: that much is shared in "
+        "`none`, too."
     )
     yield ""
     yield "Pruned weights stay in the files; what pruning saves is on the wire (`all`, brotli, MB):"
@@ -210,7 +215,7 @@ def _matrix(results: Results, task: str, write: Callable[[Cell], str]) -> Iterat
     columns = [
         Cell(task, "", pruned=share, precision=precision)
         for share in results.values("pruned")
-        for precision in _precisions(results)
+        for precision in results.precisions()
     ]
     heads = [describe(cell) if cell.pruned else cell.precision for cell in columns]
     yield "| scheme | trained | " + " | ".join(heads) + " |"
@@ -263,11 +268,6 @@ def _above_own(results: Results) -> Callable[[Cell], str]:
 
 def _time(found: Sequence[float] | None) -> str:
     return "–" if found is None else "{:.2f} (×{:.2f}, {:.2f}–{:.2f})".format(*found)
-
-
-def _precisions(results: Results) -> list[str]:
-    order = ("fp32", "fp16", "int8", "int4")
-    return sorted(results.values("precision"), key=order.index)
 
 
 if __name__ == "__main__":

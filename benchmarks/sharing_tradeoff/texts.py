@@ -1,4 +1,4 @@
-"""The study's texts and the teacher of its classifiers, as files that every worker reads."""
+"""The study's texts, as files that every worker reads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from typing import Any
 
 from exporter.atomic_writing import write_atomically
 from exporter.training.data import Corpus, Rated, load_corpus, normalized
-from exporter.training.distilled_demo import demo_teacher
-from exporter.training.fine_tuning import FineTuningPlan
 from exporter.training.labelled_files import FOREIGN_FILE, HELD_OUT_FILE, write_labelled
-from exporter.training.runs import ProgressReport
 from exporter.training.transfer import read_glosses, transfer_texts
 
 __all__ = [
@@ -35,17 +32,15 @@ LABELLED = (HELD_OUT_FILE, FOREIGN_FILE)
 """Files of labelled sentences that ``classify`` is measured on."""
 
 
-def collect(data_dir: Path, folder: Path, progress: ProgressReport, *, teacher: bool) -> None:
-    """Fetch what is not there yet, write ``folder/texts``, and fine-tune a ``teacher``.
+def collect(data_dir: Path, folder: Path) -> None:
+    """Fetch what is not there yet, and write ``folder/texts``.
 
-    ``generate`` learns from review, newspaper and message sentences and from dictionary
-    definitions, in an order that their hashes give.
+    ``generate`` learns from the rated sentences and words and from WordNet's definitions and
+    examples, in an order that their hashes give.
 
     Raises:
         ExportError: an archive cannot be fetched or read.
     """
-    if teacher:
-        demo_teacher(data_dir, folder, FineTuningPlan(), progress)
     if not (folder / TEXTS / PASSAGES).is_file():
         corpus = load_corpus(data_dir)
         glosses = read_glosses(data_dir)

@@ -3,33 +3,40 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import os
 import random
 import signal
+import socket
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import dask
 import numpy as np
+import onnx
 import pytest
 import torch
+from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from torch.nn import functional
 
 from benchmarks.sharing_tradeoff import classify, generate, performing
+from benchmarks.sharing_tradeoff import run as command
 from benchmarks.sharing_tradeoff.causal import CausalEncoder
 from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
 from benchmarks.sharing_tradeoff.generate import pack
+from benchmarks.sharing_tradeoff.places import Places
 from benchmarks.sharing_tradeoff.pruning import pruned
-from benchmarks.sharing_tradeoff.results import (
-    read_results,
-)
+from benchmarks.sharing_tradeoff.results import read_results
 from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, SMOKE, Run, Study, TaskName
 from benchmarks.sharing_tradeoff.texts import write_texts
+from exporter.artifact import Artifact
 from exporter.models import SharedEncoder, SharingScheme, count_parameters
 from exporter.training.data import Corpus, Labelled, Rated
 from exporter.training.evaluate import positive_probability
@@ -52,7 +59,6 @@ def _sentences(count: int, seed: int) -> tuple[Rated, ...]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
-    teacher_folder(folder / "teacher")
     foreign = {"yelp": tuple(Labelled(s.text, s.rating > 0) for s in _sentences(10, 3))}
     corpus = Corpus(_sentences(60, 1), (), _sentences(20, 2), foreign)
     more = [s.text for s in _sentences(200, 4)]
@@ -79,6 +85,7 @@ def test_two_workers_one_of_them_killed_give_what_one_worker_gives(
 ) -> None:
     # Of all that a run does only exporting takes long.
     some = dataclasses.replace(SMOKE, schemes=("all",), distilled=(True,), prunings=(0.5,))
+    teacher_folder(Places.of("classify", some, folder).base / "teacher")
     with connect(None, 1, tmp_path / "one") as client:
         alone = perform_all(client, some, folder, tmp_path / "alone")
         # Dask's own 65,536 would give each step's memory back, to be asked for again.
@@ -99,14 +106,78 @@ def test_two_workers_one_of_them_killed_give_what_one_worker_gives(
         assert row.keys() >= known.keys() - ({"loss"} if task == "classify" else set())
 
 
-def test_a_cluster_that_profiles_its_workers_is_refused() -> None:
+@contextmanager
+def _cluster(workers: int, threads: int, *, profile: bool = False) -> Iterator[str]:
     with (
-        dask.config.set({"distributed.worker.profile.enabled": True}),
-        LocalCluster(processes=False, n_workers=1, dashboard_address=":0") as cluster,
-        pytest.raises(StudyError, match="DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False"),
-        connect(cluster.scheduler_address, 1, Path()),
+        dask.config.set({"distributed.worker.profile.enabled": profile}),
+        LocalCluster(
+            processes=False, n_workers=workers, threads_per_worker=threads, dashboard_address=":0"
+        ) as cluster,
+    ):
+        yield cluster.scheduler_address
+
+
+@pytest.mark.parametrize(
+    ("workers", "threads", "profile", "words"),
+    [
+        (1, 1, True, "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False"),
+        (1, 2, False, "start the workers with --nthreads 1"),
+        (0, 1, False, "the scheduler has no workers"),
+    ],
+)
+def test_a_cluster_whose_workers_cannot_do_it_is_refused(
+    workers: int, threads: int, profile: bool, words: str
+) -> None:
+    with (
+        _cluster(workers, threads, profile=profile) as address,
+        pytest.raises(StudyError, match=words),
+        connect(address, 1, Path(), wait_s=1),
     ):
         pass
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:{port}", "tcp://127.0.0.1", "nonsense", ""])
+def test_an_address_without_a_scheduler_is_said_before_anything_is_fetched(
+    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket() as bound:  # bound, but nobody listens
+        bound.bind(("127.0.0.1", 0))
+        address = address.format(port=bound.getsockname()[1])
+        monkeypatch.setattr(command, "connect", functools.partial(connect, wait_s=1))
+        monkeypatch.setattr(command, "collect", lambda *arguments: pytest.fail("fetched"))
+        options = ["--study", "smoke", "--results", str(tmp_path), "--work-dir", str(tmp_path)]
+        done = CliRunner().invoke(command.main, [*options, "--address", address])
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
+    assert f"no Dask scheduler answers at {address}" in done.output
+
+
+def test_a_process_trains_one_model_at_a_time_however_many_threads_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Watched:
+        def prepare(self, study: Study, places: Places) -> None:
+            inside.append(places.base)
+            assert len(inside) == 1
+            time.sleep(0.05)
+            inside.remove(places.base)
+
+        def learn(self, study: Study, run: Run, places: Places) -> Any:
+            self.prepare(study, places)
+            raise LearnedError
+
+    class LearnedError(Exception):
+        pass
+
+    def learn(run: Run) -> None:
+        with pytest.raises(LearnedError):
+            performing.perform(run, SMOKE, tmp_path, tmp_path)
+
+    inside: list[Path] = []
+    monkeypatch.setattr(performing, "TASKS", dict.fromkeys(SMOKE.tasks, Watched()))
+    with ThreadPoolExecutor(8) as threads:
+        done = [threads.submit(learn, run) for run in SMOKE.runs()]
+        done += [threads.submit(performing.prepare, t, SMOKE, tmp_path) for t in SMOKE.tasks]
+        assert len([future.result() for future in done]) == 10
 
 
 def test_plain_runs_need_no_teacher_and_learn(tmp_path: Path) -> None:
@@ -114,18 +185,20 @@ def test_plain_runs_need_no_teacher_and_learn(tmp_path: Path) -> None:
     write_texts(tmp_path, Corpus(tuple(rated), (), (), {}), [], [s.text for s in _sentences(99, 4)])
     schedule = Schedule(epochs=10, batch_size=4, learning_rate=5e-3, average_decay=0.0, threads=1)
     study = dataclasses.replace(
-        SMOKE, classify=schedule, generate=schedule, passages=(32, 4), max_length=20
+        SMOKE,
+        classify=dataclasses.replace(SMOKE.classify, schedule=schedule),
+        generate=dataclasses.replace(SMOKE.generate, schedule=schedule, passages=(32, 4)),
+        max_length=20,
     )
     pieces = train_tokenizer(RATINGS, vocab_size=40, max_length=20)
     save_tokenizer(pieces, tmp_path)
-    where = (tmp_path, tmp_path, tmp_path / "snapshot.pt")
+    places = Places(tmp_path, tmp_path)
 
-    model = classify.learn(study, Run("classify", "all", 0, False), *where)
+    model = classify.learn(study, Run("classify", "all", 0, False), places)
     right = positive_probability(model, pieces, list(RATINGS)).gt(0.5)
     assert right.tolist() == [rating > 0 for rating in RATINGS.values()]
 
-    (tmp_path / "snapshot.pt").unlink()
-    generator = generate.learn(study, Run("generate", "all", 0, False), *where)
+    generator = generate.learn(study, Run("generate", "all", 0, False), places)
     passages = np.load(tmp_path / "passages.npz")
     ids = torch.from_numpy(passages["learned"].astype(np.int64))
     with torch.no_grad():
@@ -151,7 +224,7 @@ def test_a_run_that_is_there_is_not_repeated_and_one_that_fails_is_named(
     submitted: list[Any] = []
     monkeypatch.setattr("benchmarks.sharing_tradeoff.engine.as_completed", list)
     client: Any = Client()
-    some = dataclasses.replace(SMOKE, schemes=("all",), tasks=("classify",))
+    some = dataclasses.replace(SMOKE, schemes=("all",), tasks=("classify",), timed=False)
     for run in some.runs():
         content = {"study": some.digest("classify")}
         (tmp_path / f"{run.name}.json").write_text(json.dumps(content))
@@ -159,9 +232,35 @@ def test_a_run_that_is_there_is_not_repeated_and_one_that_fails_is_named(
     assert submitted == []
     longer = dataclasses.replace(some, max_length=48)
     assert not any(performing.finished(run, longer, tmp_path) for run in longer.runs())
+    timed = dataclasses.replace(some, timed=True)
+    (plain,) = performing.missing(timed, tmp_path, tmp_path)
+    assert plain == Run("classify", "all", 0, False)
+    Places.of("classify", timed, tmp_path).artifact(plain).mkdir(parents=True)
+    assert performing.missing(timed, tmp_path, tmp_path) == []
     (tmp_path / "classify-all-plain-0.json").unlink()
     with pytest.raises(StudyError, match=r"1 of 2 runs failed; classify-all-plain-0: no room$"):
         perform_all(client, some, folder, tmp_path)
+
+
+def test_a_missing_artifact_is_made_and_the_results_that_are_there_stay(
+    folder: Path, tmp_path: Path
+) -> None:
+    some = dataclasses.replace(
+        SMOKE, schemes=("all",), distilled=(False,), tasks=("classify",), prunings=(0.0, 0.5)
+    )
+    (run,) = some.runs()
+    stands = json.dumps({"study": some.digest("classify")})
+    (tmp_path / f"{run.name}.json").write_text(stands)
+    assert performing.missing(some, folder, tmp_path) == [run]
+    performing.prepare("classify", some, folder)
+    assert performing.perform(run, some, folder, tmp_path).read_text() == stands
+    kept = Artifact.load(Places.of("classify", some, folder).artifact(run))
+    assert list(kept.models()) == list(some.precisions)
+    # It is the one that is not pruned.
+    weights = [t for t in onnx.load(kept.models()["fp32"]).graph.initializer if len(t.dims) == 2]
+    assert weights
+    assert not any((onnx.numpy_helper.to_array(t) == 0).any() for t in weights)
+    assert performing.missing(some, folder, tmp_path) == []
 
 
 def test_the_runs_cross_schemes_seeds_and_distillation_and_have_names_of_their_own() -> None:
@@ -171,9 +270,33 @@ def test_the_runs_cross_schemes_seeds_and_distillation_and_have_names_of_their_o
     assert Run("generate", "grouped(2)", 1, True).name == "generate-grouped2-distilled-1"
     fewer = dataclasses.replace(FULL, seeds=(0,), schemes=("all",))
     assert fewer.digest("classify") == FULL.digest("classify")
-    longer = dataclasses.replace(FULL, generate=FULL.classify)
-    assert longer.digest("generate") != FULL.digest("generate")
-    assert longer.digest("classify") == FULL.digest("classify")
+
+
+def _fields(value: object) -> Iterator[tuple[tuple[str, ...], object]]:
+    if not dataclasses.is_dataclass(value):
+        yield (), value
+        return
+    for field in dataclasses.fields(value):
+        for path, leaf in _fields(getattr(value, field.name)):
+            yield (field.name, *path), leaf
+
+
+def _changed(value: Any, path: tuple[str, ...]) -> Any:
+    if not path:
+        return (value, "changed")
+    inner = _changed(getattr(value, path[0]), path[1:])
+    return dataclasses.replace(value, **{path[0]: inner})
+
+
+def test_each_setting_is_in_the_digest_of_the_tasks_whose_results_it_decides() -> None:
+    lists = {"schemes", "seeds", "tasks", "distilled", "timed"}
+    paths = [path for path, _ in _fields(FULL)]
+    assert ("classify", "teacher", "schedule", "learning_rate") in paths
+    for path in paths:
+        study = _changed(FULL, path)
+        touched = {task for task in FULL.tasks if study.digest(task) != FULL.digest(task)}
+        own = {path[0]} & set(FULL.tasks)
+        assert touched == (set() if path[0] in lists else own or set(FULL.tasks)), path
 
 
 def test_as_many_groups_as_layers_share_nothing() -> None:
@@ -189,6 +312,17 @@ def _causal() -> CausalEncoder:
     torch.manual_seed(0)
     config = SMOKE.encoder("generate", "all", 50)
     return CausalEncoder(dataclasses.replace(config, sharing=SharingScheme("all"))).eval()
+
+
+@torch.no_grad()
+def test_a_generator_computes_where_its_weights_are_and_in_their_type() -> None:
+    ids = torch.randint(0, 50, (2, 12))
+    expected = _causal()(ids)
+    for dtype, atol in ((torch.float64, 1e-6), (torch.bfloat16, 0.01)):
+        logits = _causal().to(dtype)(ids)
+        assert logits.dtype == dtype
+        torch.testing.assert_close(logits.float(), expected, atol=atol, rtol=0)
+    assert _causal().to("meta")(ids.to("meta")).device.type == "meta"
 
 
 @torch.no_grad()
@@ -240,17 +374,20 @@ def test_each_task_begins_with_its_own_weights(
     rated = [Rated(word, rating) for word, rating in RATINGS.items()]
     write_texts(tmp_path, Corpus(tuple(rated), (), (), {}), [], [s.text for s in _sentences(99, 4)])
     save_tokenizer(train_tokenizer(RATINGS, vocab_size=40, max_length=20), tmp_path)
-    study = dataclasses.replace(SMOKE, passages=(32, 4), distilled=(False,))
-    performing.TASKS[task].prepare(study, tmp_path, tmp_path)  # without a teacher
+    fewer = dataclasses.replace(SMOKE.generate, passages=(32, 4))
+    study = dataclasses.replace(SMOKE, generate=fewer, distilled=(False,))
+    places = Places(tmp_path, tmp_path)
+    performing.TASKS[task].prepare(study, places)  # without a teacher
     with pytest.raises(DrawnError, match=task):
-        performing.TASKS[task].learn(
-            study, Run(task, "all", 0, False), tmp_path, tmp_path, tmp_path / "snapshot.pt"
-        )
+        performing.TASKS[task].learn(study, Run(task, "all", 0, False), places)
 
 
 def test_both_ends_are_trained_from_the_other_start_and_nothing_else_differs() -> None:
-    starts = {"classify_start": "by inputs", "generate_start": "albert"}
-    lists: Any = {"schemes": FULL.schemes, "distilled": FULL.distilled}
+    starts: Any = {
+        "classify": dataclasses.replace(OTHER_START.classify, start="by inputs"),
+        "generate": dataclasses.replace(OTHER_START.generate, start="albert"),
+    }
+    lists: Any = {"schemes": FULL.schemes, "distilled": FULL.distilled, "timed": True}
     assert dataclasses.replace(OTHER_START, **starts, **lists) == FULL
     assert {(r.scheme, r.distilled) for r in OTHER_START.runs()} == {
         ("none", False),
@@ -258,8 +395,6 @@ def test_both_ends_are_trained_from_the_other_start_and_nothing_else_differs() -
     }
     for task in FULL.tasks:
         assert OTHER_START.digest(task) != FULL.digest(task)
-    changed = dataclasses.replace(FULL, generate_start="by inputs")
-    assert changed.digest("classify") == FULL.digest("classify")
     config = FULL.encoder("classify", "all", 3000)
     layers = [
         study.draw(task, SharedEncoder(config)).ffn_blocks[0].up.weight.std().item()

@@ -1,0 +1,37 @@
+"""Where the study keeps its files: the texts once, and apart what each settings make of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.sharing_tradeoff.settings import Run, Study, TaskName
+
+__all__ = ["Places"]
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a task's files are, at the same paths for all workers.
+
+    Args:
+        folder: holds the texts.
+        base: holds what the task makes of them: tokenizer, teacher and its answers, snapshots,
+            artifacts.
+    """
+
+    folder: Path
+    base: Path
+
+    @classmethod
+    def of(cls, task: TaskName, study: Study, folder: Path) -> Places:
+        """Return those of a task; other settings have another ``base``, and share nothing."""
+        return cls(folder, folder / f"{task}-{study.digest(task)}")
+
+    def snapshot(self, run: Run) -> Path:
+        """Where an unfinished training is kept."""
+        return self.base / "runs" / f"{run.name}.pt"
+
+    def artifact(self, run: Run) -> Path:
+        """Where the artifact of a run is kept, of those that are timed."""
+        return self.base / "artifacts" / run.name
