@@ -60,7 +60,8 @@ def make_teacher(data_dir: Path, study: Study, places: Places, progress: Progres
     Raises:
         ExportError: an archive cannot be fetched or read.
     """
-    demo_teacher(data_dir, places.base, study.classify.teacher, progress)
+    plan = study.classify.teacher
+    demo_teacher(data_dir, places.teacher(plan), plan, progress)
 
 
 def prepare(study: Study, places: Places) -> None:
@@ -129,5 +130,5 @@ def _answers(study: Study, places: Places) -> tuple[list[str], Tensor]:
     texts = read_texts(places.folder, UNRATED)[:count]
     if len(texts) < count:
         raise DataError(f"{count:,} texts are needed for distillation, not {len(texts):,}")
-    teacher = load_teacher(places.base / TEACHER_FOLDER)
+    teacher = load_teacher(places.teacher(study.classify.teacher) / TEACHER_FOLDER)
     return texts, judge(teacher, texts, cache=places.base).logits

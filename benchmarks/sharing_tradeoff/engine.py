@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import dask
-from distributed import Client, LocalCluster, as_completed
+from distributed import Client, LocalCluster, Worker, as_completed, get_worker
 
 from benchmarks.sharing_tradeoff.performing import missing, perform, prepare
-from benchmarks.sharing_tradeoff.settings import Run, Study
+from benchmarks.sharing_tradeoff.settings import Run, Study, TaskName
 
 __all__ = ["StudyError", "connect", "perform_all"]
 
@@ -21,6 +21,7 @@ class StudyError(Exception):
 
 
 PROFILER = "distributed.worker.profile.enabled"
+_NO_PROFILER = f"DASK_{PROFILER.upper().replace('.', '__')}=False"
 _SETTINGS = {
     # It looks into running frames a hundred times a second; torch, that tracks tensors by
     # weak references while it traces, then loses some.
@@ -44,13 +45,14 @@ def connect(
     they die; Dask then gives their run to another one.
 
     Raises:
-        StudyError: within ``wait_s`` no scheduler answers at ``address``, or it has no worker;
-            or a worker has several threads, of which all but one would wait, or runs Dask's
-            profiler, beside which torch cannot export.
+        StudyError: no scheduler answers at ``address`` within ``wait_s``, or a worker that is
+            there has several threads, of which all but one would wait, or runs Dask's profiler,
+            beside which torch cannot export. There may be none yet: a cluster that adapts has
+            some when there is work.
     """
     if address is not None:
         with _client(address, wait_s) as client:
-            _check_workers(client, address, wait_s)
+            _check_workers(client)
             yield client
         return
     with (
@@ -74,23 +76,41 @@ def _client(address: str, wait_s: float) -> Client:
         raise StudyError(f"no Dask scheduler answers at {address}") from error
 
 
-def _check_workers(client: Client, address: str, wait_s: float) -> None:
+def _check_workers(client: Client) -> None:
     try:
-        client.wait_for_workers(1, timeout=wait_s)
-    except TimeoutError as error:
-        raise StudyError(
-            f"the scheduler has no workers: start some with 'dask worker {address} --nthreads 1'"
-        ) from error
-    if any(threads != 1 for threads in client.nthreads().values()):
-        raise StudyError(
+        faults = client.run(_fault)
+    except ModuleNotFoundError as error:
+        raise StudyError(f"{error}: start the workers in this repository's folder") from error
+    for fault in filter(None, faults.values()):
+        raise StudyError(fault)
+
+
+def _fault(dask_worker: Worker) -> str | None:
+    """Tell what keeps a worker from the runs; called on that worker."""
+    if dask_worker.state.nthreads != 1:
+        return (
             "a worker trains one model at a time: start the workers with --nthreads 1 "
             "(and --nworkers for several on a machine)"
         )
-    if any(client.run(dask.config.get, PROFILER).values()):
-        variable = "DASK_" + PROFILER.upper().replace(".", "__")
-        raise StudyError(
-            f"torch cannot export beside Dask's profiler: start the workers with {variable}=False"
-        )
+    if dask.config.get(PROFILER):
+        return f"torch cannot export beside Dask's profiler: start the workers with {_NO_PROFILER}"
+    return None
+
+
+def _check_own_worker() -> None:
+    """Refuse the worker that calls this: it may have come after the others were looked at."""
+    if fault := _fault(get_worker()):
+        raise StudyError(fault)
+
+
+def _prepare(task: TaskName, study: Study, folder: Path) -> None:
+    _check_own_worker()
+    prepare(task, study, folder)
+
+
+def _perform(run: Run, study: Study, folder: Path, results: Path, ready: None) -> Path:
+    _check_own_worker()
+    return perform(run, study, folder, results, ready)
 
 
 def perform_all(
@@ -99,6 +119,7 @@ def perform_all(
     folder: Path,
     results: Path,
     progress: Callable[[int, int, str], None] = lambda done, total, name: None,
+    notice: Callable[[str], None] = lambda text: None,
 ) -> Sequence[Path]:
     """Perform whatever runs of the study are missing; return all files of results.
 
@@ -108,9 +129,11 @@ def perform_all(
         folder: texts, teachers, snapshots and artifacts.
         results: one file a run.
         progress: told the runs done, of how many, and the name of the last one.
+        notice: told what is awaited where there is no worker yet.
 
     Raises:
-        StudyError: runs failed; the others were performed.
+        StudyError: runs failed; the others were performed. Or one met a worker that cannot do
+            any, which ends it all: that worker would fail one after the other.
     """
     runs = list(study.runs())
     wanted = missing(study, folder, results)
@@ -121,11 +144,11 @@ def perform_all(
         # Where no distilled run is missing, nothing is asked of a teacher.
         ways = tuple({run.distilled for run in wanted if run.task == task})
         some = replace(study, distilled=ways)
-        ready[task] = client.submit(prepare, task, some, folder, pure=False)
+        ready[task] = client.submit(_prepare, task, some, folder, pure=False)
     futures = {}
     for index, run in enumerate(wanted):
         future = client.submit(
-            perform,
+            _perform,
             run,
             study,
             folder,
@@ -135,14 +158,21 @@ def perform_all(
             priority=-index,  # in their order, whichever becomes ready first
         )
         futures[future] = run
+    if futures and not client.nthreads():
+        address = client.scheduler_info()["address"]
+        worker = f"{_NO_PROFILER} dask worker {address} --nthreads 1"
+        notice(f"no worker is there yet; waiting for a cluster that adapts, or for '{worker}'")
     failed: dict[Run, str] = {}
     for future in as_completed(futures):
         run = futures[future]
         if future.status == "finished":
             done += 1
             progress(done, len(runs), run.name)
-        else:
-            failed[run] = str(future.exception()).partition("\n")[0]
+            continue
+        error = future.exception()
+        if isinstance(error, StudyError):
+            raise error
+        failed[run] = str(error).partition("\n")[0]
     if failed:
         run, why = next(iter(failed.items()))
         raise StudyError(f"{len(failed)} of {len(runs)} runs failed; {run.name}: {why}")

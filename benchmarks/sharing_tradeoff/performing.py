@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 import threading
 import time
@@ -78,6 +79,10 @@ def perform(run: Run, study: Study, folder: Path, results: Path, ready: None = N
             return path
         start = time.process_time()
         model = TASKS[run.task].learn(study, run, places)
+        if finished(run, study, results):
+            _export(model, run, study, places, places.artifact(run))
+            places.snapshot(run).unlink(missing_ok=True)
+            return path
         trained = time.process_time()
         count = count_parameters(model)
         content = {
@@ -91,8 +96,7 @@ def perform(run: Run, study: Study, folder: Path, results: Path, ready: None = N
                 "evaluation": round(time.process_time() - trained, 1),
             },
         }
-        if not finished(run, study, results):
-            write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
+        write_atomically(path, (json.dumps(content, indent=1) + "\n").encode())
         places.snapshot(run).unlink(missing_ok=True)
     return path
 
@@ -122,15 +126,12 @@ def _complete(run: Run, study: Study, places: Places, results: Path) -> bool:
 def _variants(
     model: SharedEncoder, run: Run, study: Study, places: Places
 ) -> Iterator[dict[str, Any]]:
-    task = TASKS[run.task]
-    options = ExportOptions(precisions=study.precisions, keep_failed=True, replace=True)
     for share in study.prunings:
         with tempfile.TemporaryDirectory() as temporary:
-            source = task.write_source(pruned(model, share), places, Path(temporary))
             kept = study.keeps(run) and not share
             destination = places.artifact(run) if kept else Path(temporary) / "artifact"
-            artifact = export_model(source, destination, options)
-            scores = task.evaluate(artifact, study, places)
+            artifact = _export(pruned(model, share), run, study, places, destination)
+            scores = TASKS[run.task].evaluate(artifact, study, places)
             for record in artifact.manifest["models"]:
                 yield {
                     "pruned": share,
@@ -140,10 +141,22 @@ def _variants(
                 }
 
 
+def _export(
+    model: SharedEncoder, run: Run, study: Study, places: Places, destination: Path
+) -> Artifact:
+    options = ExportOptions(precisions=study.precisions, keep_failed=True, replace=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        source = TASKS[run.task].write_source(model, places, Path(temporary))
+        artifact = export_model(source, destination, options)
+    for record in artifact.manifest["models"]:
+        if record["variant"] == "fp32" and record["verification"]["verdict"] != "passed":
+            shutil.rmtree(destination)  # what is there counts as done
+            raise VerificationError(f"{run.name}: the fp32 file is another model")
+    return artifact
+
+
 def _sizes(artifact: Artifact, record: dict[str, Any]) -> dict[str, Any]:
     verification = record["verification"]
-    if record["variant"] == "fp32" and verification["verdict"] != "passed":
-        raise VerificationError(f"{artifact.folder}: the fp32 file is another model")
     files = [artifact.folder / name for name in artifact.files_of(record["path"])]
     return {
         "file_bytes": record["file_bytes"],

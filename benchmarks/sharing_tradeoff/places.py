@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.sharing_tradeoff.settings import Run, Study, TaskName
+from benchmarks.sharing_tradeoff.settings import Run, Study, TaskName, digest
+from exporter.training.fine_tuning import FineTuningPlan
 
 __all__ = ["Places"]
 
@@ -16,7 +17,7 @@ class Places:
 
     Args:
         folder: holds the texts.
-        base: holds what the task makes of them: tokenizer, teacher and its answers, snapshots,
+        base: holds what the task makes of them: tokenizer, a teacher's answers, snapshots,
             artifacts.
     """
 
@@ -25,8 +26,12 @@ class Places:
 
     @classmethod
     def of(cls, task: TaskName, study: Study, folder: Path) -> Places:
-        """Return those of a task; other settings have another ``base``, and share nothing."""
+        """Return those of a task; other settings have another ``base``."""
         return cls(folder, folder / f"{task}-{study.digest(task)}")
+
+    def teacher(self, plan: FineTuningPlan) -> Path:
+        """Folder that holds the ``teacher`` a plan makes, whatever other settings there are."""
+        return self.folder / f"teacher-{digest(plan)}"
 
     def snapshot(self, run: Run) -> Path:
         """Where an unfinished training is kept."""

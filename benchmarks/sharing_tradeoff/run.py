@@ -5,7 +5,7 @@
 
 Writes one file a run to ``raw``; the same command goes on where it was interrupted. Where all
 files are there, as in a clone, the first one still makes the artifacts that
-``benchmarks.sharing_tradeoff.latency`` measures, from twelve trainings: 40 CPU minutes. The second
+``benchmarks.sharing_tradeoff.latency`` measures, from twelve trainings: 35 CPU minutes. The second
 one trains both ends again from other random weights, into ``raw-other-start``. Then
 
     python -m benchmarks.sharing_tradeoff.table
@@ -16,6 +16,7 @@ makes the tables and drawings of them.
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -97,13 +98,16 @@ def main(
         click.echo("Nothing is missing.", err=True)
         return
     try:
+        if address is not None:
+            with connect(address, workers, folder):
+                pass  # what can be refused is, but no worker waits for texts and a teacher
+        collect(data_dir, folder)
+        if any(run.task == "classify" and run.distilled for run in wanted):
+            with training_progress() as progress:
+                places = Places.of("classify", chosen, folder)
+                make_teacher(data_dir, chosen, places, progress)
         with connect(address, workers, folder) as client:
-            collect(data_dir, folder)
-            if any(run.task == "classify" and run.distilled for run in wanted):
-                with training_progress() as progress:
-                    places = Places.of("classify", chosen, folder)
-                    make_teacher(data_dir, chosen, places, progress)
-            perform_all(client, chosen, folder, results, _tell)
+            perform_all(client, chosen, folder, results, _tell, partial(click.echo, err=True))
     except (ExportError, StudyError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -25,6 +25,7 @@ __all__ = [
     "Start",
     "Study",
     "TaskName",
+    "digest",
 ]
 
 TaskName = Literal["classify", "generate"]
@@ -178,7 +179,12 @@ class Study:
         other = "generate" if task == "classify" else "classify"
         for name in ("schemes", "seeds", "tasks", "distilled", "timed", other):
             del content[name]
-        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+        return digest(content)
+
+
+def digest(settings: object) -> str:
+    """Return a short hash of settings: dataclasses, or mappings of what JSON can hold."""
+    return hashlib.sha256(json.dumps(plain(settings), sort_keys=True).encode()).hexdigest()[:16]
 
 
 FULL = Study(
@@ -212,6 +218,10 @@ OTHER_START = replace(
 
 _QUICK = Schedule(epochs=2, batch_size=16, learning_rate=3e-3, average_decay=0.9, threads=1)
 
+_QUICK_TEACHER = FineTuningPlan(
+    max_length=12, schedule=Schedule(epochs=1, batch_size=64, learning_rate=1e-4, threads=1)
+)
+
 SMOKE = Study(
     layers=2,
     hidden_size=16,
@@ -222,7 +232,7 @@ SMOKE = Study(
     schemes=("none", "all"),
     seeds=(0,),
     prunings=(0.0, 0.5),
-    classify=Classifying(_QUICK),
+    classify=Classifying(_QUICK, teacher=_QUICK_TEACHER),
     generate=Generating(_QUICK, teacher=_QUICK, passages=(64, 16), student_passages=48),
 )
 """The same in small, to see that everything works; its figures say nothing."""

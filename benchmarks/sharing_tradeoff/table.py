@@ -68,7 +68,8 @@ def document(results: Results, times: Mapping[str, Any], swapped: Results | None
 
     Args:
         results: of the full study.
-        times: what :func:`~.results.read_times` read; may be empty, or lack a task.
+        times: what :func:`~.results.read_times` read; may be empty, or lack a task, a scheme or a
+            precision.
         swapped: of the study that starts from other weights, where it was run.
     """
     seeds = len(results.seeds())
@@ -138,7 +139,8 @@ def _sizes(results: Results, times: Mapping[str, Any]) -> Iterator[str]:
                 row = results.rows_of(Cell(task, scheme, precision=precision))[0]
                 cells.append(f"{row['file_bytes'] / 1e6:.2f} ({row['brotli_bytes'] / 1e6:.2f})")
             if task in times:
-                cells += [_time(times[task][scheme].get(precision)) for precision in precisions]
+                own = times[task].get(scheme, {})
+                cells += [_time(own.get(precision)) for precision in precisions]
             yield f"| {scheme} | " + " | ".join(cells) + " |"
         yield ""
     yield (

@@ -215,6 +215,9 @@ def test_the_page_has_every_scheme_and_change(results: Results) -> None:
     assert "| 50 % pruned | -2.00 ± 0.00 | -2.00 ± 0.00 |" in text
     assert "fp32 ms" in text
     assert "fp32 ms" not in document(results, {})
+    del times["classify"]["grouped(2)"], times["generate"]["all"]["fp32"]
+    without = document(results, times)
+    assert "| grouped(2) | 150,000 | 50 % | 0.60 (0.15) | 0.15 (0.15) | – | – |" in without
     assert "random weights that" not in text
     assert "| all | 3.75 ± 0.01 | 3.65 ± 0.01 | 3.75 ± 0.01 | 3.65 ± 0.01 | 10.00 ± 0.00 |" in text
 

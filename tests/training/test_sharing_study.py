@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import math
 import os
 import random
 import signal
-import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import dask
 import numpy as np
 import onnx
 import pytest
 import torch
-from click.testing import CliRunner
-from distributed import Client, LocalCluster
+from distributed import Client
 from torch.nn import functional
 
 from benchmarks.sharing_tradeoff import classify, generate, performing
-from benchmarks.sharing_tradeoff import run as command
 from benchmarks.sharing_tradeoff.causal import CausalEncoder
 from benchmarks.sharing_tradeoff.engine import StudyError, connect, perform_all
 from benchmarks.sharing_tradeoff.generate import pack
@@ -37,9 +32,12 @@ from benchmarks.sharing_tradeoff.results import read_results
 from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, SMOKE, Run, Study, TaskName
 from benchmarks.sharing_tradeoff.texts import write_texts
 from exporter.artifact import Artifact
+from exporter.errors import VerificationError
 from exporter.models import SharedEncoder, SharingScheme, count_parameters
+from exporter.pipeline import ExportOptions, export_model
 from exporter.training.data import Corpus, Labelled, Rated
 from exporter.training.evaluate import positive_probability
+from exporter.training.fine_tuning import FineTuningPlan
 from exporter.training.loop import Schedule
 from exporter.training.tokenizer import save_tokenizer, train_tokenizer
 from tests.training.study_rows import result_row
@@ -85,7 +83,8 @@ def test_two_workers_one_of_them_killed_give_what_one_worker_gives(
 ) -> None:
     # Of all that a run does only exporting takes long.
     some = dataclasses.replace(SMOKE, schemes=("all",), distilled=(True,), prunings=(0.5,))
-    teacher_folder(Places.of("classify", some, folder).base / "teacher")
+    places = Places.of("classify", some, folder)
+    teacher_folder(places.teacher(some.classify.teacher) / "teacher")
     with connect(None, 1, tmp_path / "one") as client:
         alone = perform_all(client, some, folder, tmp_path / "alone")
         # Dask's own 65,536 would give each step's memory back, to be asked for again.
@@ -106,49 +105,21 @@ def test_two_workers_one_of_them_killed_give_what_one_worker_gives(
         assert row.keys() >= known.keys() - ({"loss"} if task == "classify" else set())
 
 
-@contextmanager
-def _cluster(workers: int, threads: int, *, profile: bool = False) -> Iterator[str]:
-    with (
-        dask.config.set({"distributed.worker.profile.enabled": profile}),
-        LocalCluster(
-            processes=False, n_workers=workers, threads_per_worker=threads, dashboard_address=":0"
-        ) as cluster,
-    ):
-        yield cluster.scheduler_address
-
-
-@pytest.mark.parametrize(
-    ("workers", "threads", "profile", "words"),
-    [
-        (1, 1, True, "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED=False"),
-        (1, 2, False, "start the workers with --nthreads 1"),
-        (0, 1, False, "the scheduler has no workers"),
-    ],
-)
-def test_a_cluster_whose_workers_cannot_do_it_is_refused(
-    workers: int, threads: int, profile: bool, words: str
+def test_a_teacher_is_kept_by_its_own_plan_whatever_else_is_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (
-        _cluster(workers, threads, profile=profile) as address,
-        pytest.raises(StudyError, match=words),
-        connect(address, 1, Path(), wait_s=1),
-    ):
-        pass
+    def demo_teacher(data_dir: Path, work: Path, plan: FineTuningPlan, told: Any) -> None:
+        made.append((work, plan))
 
-
-@pytest.mark.parametrize("address", ["tcp://127.0.0.1:{port}", "tcp://127.0.0.1", "nonsense", ""])
-def test_an_address_without_a_scheduler_is_said_before_anything_is_fetched(
-    address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with socket.socket() as bound:  # bound, but nobody listens
-        bound.bind(("127.0.0.1", 0))
-        address = address.format(port=bound.getsockname()[1])
-        monkeypatch.setattr(command, "connect", functools.partial(connect, wait_s=1))
-        monkeypatch.setattr(command, "collect", lambda *arguments: pytest.fail("fetched"))
-        options = ["--study", "smoke", "--results", str(tmp_path), "--work-dir", str(tmp_path)]
-        done = CliRunner().invoke(command.main, [*options, "--address", address])
-    assert (done.exit_code, done.output.count("\n")) == (1, 1)
-    assert f"no Dask scheduler answers at {address}" in done.output
+    made: list[tuple[Path, FineTuningPlan]] = []
+    monkeypatch.setattr(classify, "demo_teacher", demo_teacher)
+    for study in (FULL, dataclasses.replace(FULL, evaluation_batch=8), SMOKE):
+        places = Places.of("classify", study, tmp_path)
+        classify.make_teacher(tmp_path, study, places, lambda *step: None)
+    (first, plan), (second, _), (other, quick) = made
+    assert first == second != other
+    assert (plan, quick) == (FULL.classify.teacher, SMOKE.classify.teacher)
+    assert quick.schedule.epochs * quick.max_length < plan.schedule.epochs * plan.max_length / 4
 
 
 def test_a_process_trains_one_model_at_a_time_however_many_threads_it_has(
@@ -217,6 +188,9 @@ def test_a_run_that_is_there_is_not_repeated_and_one_that_fails_is_named(
             return ValueError("no room\nand more")
 
     class Client:
+        def nthreads(self) -> dict[str, int]:
+            return {"worker": 1}
+
         def submit(self, *arguments: Any, **options: Any) -> Failing:
             submitted.append(arguments)
             return Failing()
@@ -240,11 +214,22 @@ def test_a_run_that_is_there_is_not_repeated_and_one_that_fails_is_named(
     (tmp_path / "classify-all-plain-0.json").unlink()
     with pytest.raises(StudyError, match=r"1 of 2 runs failed; classify-all-plain-0: no room$"):
         perform_all(client, some, folder, tmp_path)
+    # Of what is ready, too, only what this run needs: no teacher is asked.
+    (_, *ready), (_, *performed) = submitted
+    assert ready == ["classify", dataclasses.replace(some, distilled=(False,)), folder]
+    assert performed[0] == Run("classify", "all", 0, False)
 
 
 def test_a_missing_artifact_is_made_and_the_results_that_are_there_stay(
-    folder: Path, tmp_path: Path
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def export(source: Path, destination: Path, options: ExportOptions) -> Artifact:
+        exported.append(destination)
+        return export_model(source, destination, options)
+
+    exported: list[Path] = []
+    monkeypatch.setattr(performing, "export_model", export)
+    monkeypatch.setattr(classify, "evaluate", lambda *given: pytest.fail("evaluated"))
     some = dataclasses.replace(
         SMOKE, schemes=("all",), distilled=(False,), tasks=("classify",), prunings=(0.0, 0.5)
     )
@@ -254,13 +239,32 @@ def test_a_missing_artifact_is_made_and_the_results_that_are_there_stay(
     assert performing.missing(some, folder, tmp_path) == [run]
     performing.prepare("classify", some, folder)
     assert performing.perform(run, some, folder, tmp_path).read_text() == stands
-    kept = Artifact.load(Places.of("classify", some, folder).artifact(run))
+    assert exported == [Places.of("classify", some, folder).artifact(run)]
+    kept = Artifact.load(exported[0])
     assert list(kept.models()) == list(some.precisions)
     # It is the one that is not pruned.
     weights = [t for t in onnx.load(kept.models()["fp32"]).graph.initializer if len(t.dims) == 2]
     assert weights
     assert not any((onnx.numpy_helper.to_array(t) == 0).any() for t in weights)
     assert performing.missing(some, folder, tmp_path) == []
+
+
+def test_an_artifact_that_is_another_model_is_not_kept_for_one_that_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(source: Path, destination: Path, options: ExportOptions) -> Any:
+        destination.mkdir(parents=True)
+        record = {"variant": "fp32", "verification": {"verdict": "failed"}}
+        return SimpleNamespace(folder=destination, manifest={"models": [record]})
+
+    (run, *_) = SMOKE.runs()
+    monkeypatch.setattr(performing, "export_model", export)
+    monkeypatch.setattr(classify, "learn", lambda *given: None)
+    monkeypatch.setattr(classify, "write_source", lambda *given: tmp_path)
+    (tmp_path / f"{run.name}.json").write_text(json.dumps({"study": SMOKE.digest("classify")}))
+    with pytest.raises(VerificationError, match=r"^classify-none-plain-0: the fp32 file is anoth"):
+        performing.perform(run, SMOKE, tmp_path, tmp_path)
+    assert run in performing.missing(SMOKE, tmp_path, tmp_path)
 
 
 def test_the_runs_cross_schemes_seeds_and_distillation_and_have_names_of_their_own() -> None:
