@@ -6,19 +6,19 @@ import hashlib
 import json
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedConfig, PreTrainedModel
 
 __all__ = ["digest_examples", "digest_model", "digest_texts"]
 
-_NOT_THE_MODEL = ("_name_or_path", "transformers_version")
-"""Entries of a configuration that say where it is from, and change no answer."""
+_NOT_THE_MODEL = ("_name_or_path", "architectures", "dtype", "transformers_version")
+"""Entries of a configuration that say where it is from and how it lay there: no answer changes."""
 
 
 def digest_texts(texts: Sequence[str]) -> str:
@@ -30,11 +30,19 @@ def digest_texts(texts: Sequence[str]) -> str:
 
 
 def digest_model(model: PreTrainedModel, tokenizer: Tokenizer) -> str:
-    """Hash all that decides what a model says of a text: tokenizer, configuration, weights."""
-    config = json.loads(model.config.to_json_string(use_diff=False))
-    config = {name: value for name, value in config.items() if name not in _NOT_THE_MODEL}
+    """Hash all that decides what a model says of a text: tokenizer, class, configuration, weights.
+
+    Of the configuration, what is not the default: of those, each version of transformers writes
+    others.
+    """
+    config, default = _entries(model.config), _entries(type(model.config)())
+    chosen = {
+        name: value
+        for name, value in config.items()
+        if name not in _NOT_THE_MODEL and (name not in default or value != default[name])
+    }
     digest = hashlib.sha256(tokenizer.to_str().encode())
-    digest.update(json.dumps(config, sort_keys=True).encode())
+    digest.update(f"{type(model).__name__} {json.dumps(chosen, sort_keys=True)}".encode())
     _add_tensors(digest, model.state_dict())
     return digest.hexdigest()[:16]
 
@@ -46,6 +54,10 @@ def digest_examples(sequences: Sequence[Sequence[int]], targets: Mapping[str, Te
         digest.update(array("q", sequence))
     _add_tensors(digest, targets)
     return digest.hexdigest()[:16]
+
+
+def _entries(config: PreTrainedConfig) -> dict[str, Any]:
+    return json.loads(config.to_json_string(use_diff=False))
 
 
 def _add_tensors(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:

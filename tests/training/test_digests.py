@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import BertConfig
 
 from exporter.training.digests import digest_examples, digest_model, digest_texts
 from exporter.training.teacher import Teacher
@@ -35,8 +36,14 @@ def _origin(source: Teacher) -> None:
     source.model.config._name_or_path = "/elsewhere"
 
 
+def _entry(source: Teacher) -> None:
+    source.model.config.dtype = torch.float16
+    source.model.config.architectures = ["BertForSequenceClassification"]
+
+
 @pytest.mark.parametrize(
-    ("change", "same"), [(_cut, False), (_weight, False), (_activation, False), (_origin, True)]
+    ("change", "same"),
+    [(_cut, False), (_weight, False), (_activation, False), (_origin, True), (_entry, True)],
 )
 def test_a_model_is_its_tokenizer_configuration_and_weights(
     change: Callable[[Teacher], None], same: bool
@@ -45,6 +52,23 @@ def test_a_model_is_its_tokenizer_configuration_and_weights(
     change(second)
     digests = [digest_model(each.model, each.tokenizer) for each in (first, second)]
     assert (digests[0] == digests[1]) is same
+
+
+def test_defaults_that_another_version_adds_or_drops_make_no_other_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source, real = teacher(), BertConfig.to_dict
+    before = digest_model(source.model, source.tokenizer)
+
+    def to_dict(self: BertConfig) -> dict[str, Any]:
+        entries = {**real(self), "of_a_later_version": True}
+        return {name: value for name, value in entries.items() if name != "use_cache"}
+
+    monkeypatch.setattr(BertConfig, "to_dict", to_dict)
+    assert digest_model(source.model, source.tokenizer) == before
+    monkeypatch.undo()
+    source.model.config.use_cache = False  # what is chosen counts
+    assert digest_model(source.model, source.tokenizer) != before
 
 
 @pytest.mark.parametrize(
