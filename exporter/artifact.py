@@ -27,6 +27,7 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import Any
 
+from exporter.atomic_writing import write_atomically
 from exporter.errors import ArtifactError
 from exporter.inputs import ModelInputs
 
@@ -80,14 +81,7 @@ class Artifact:
             ArtifactError: it cannot be written.
         """
         text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
-        written = self.folder / f".{MANIFEST_NAME}.partial"
-        try:
-            written.write_text(text, encoding="utf-8", errors="backslashreplace")
-            written.replace(self.folder / MANIFEST_NAME)
-        except OSError as error:
-            with suppress(OSError):  # where nothing can be written, nothing can be removed
-                written.unlink(missing_ok=True)
-            raise ArtifactError(f"cannot write {self.folder}: {error.strerror}") from error
+        write_atomically(self.folder / MANIFEST_NAME, text.encode(errors="backslashreplace"))
         return Artifact(self.folder, json.loads(text))
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import suppress
 from pathlib import Path
 
 from exporter.errors import ArtifactError
@@ -21,7 +22,10 @@ def write_atomically(path: Path, content: bytes) -> None:
     Raises:
         ArtifactError: it cannot be written; what was at ``path`` is still there.
     """
-    target = path.resolve()
+    try:
+        target = path.resolve()
+    except RuntimeError as error:  # a link that leads to itself
+        raise ArtifactError(f"cannot write {path}: {error}") from error
     mark = secrets.token_hex(_RANDOM_BYTES)
     temporary = target.with_name(f".{target.name}-{mark}{_PARTIAL}")
     try:
@@ -31,7 +35,8 @@ def write_atomically(path: Path, content: bytes) -> None:
                 stream.write(content)
             temporary.replace(target)
         except BaseException:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # where nothing can be written, nothing can be removed
+                temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise ArtifactError(f"cannot write {path}: {error.strerror}") from error

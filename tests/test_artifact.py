@@ -342,7 +342,7 @@ def test_a_file_system_that_only_reads_is_named_as_the_cause(
     def fail(*args: object, **options: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    for act in ("write_text", "unlink"):  # which refuses even what is not there
+    for act in ("open", "unlink"):  # which refuses even what is not there
         monkeypatch.setattr(Path, act, fail)
     with pytest.raises(ArtifactError, match=r"cannot write .*: Read-only file system"):
         artifact.with_manifest({"schema": 0})

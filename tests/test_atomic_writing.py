@@ -59,6 +59,28 @@ def test_a_link_stays_one_and_what_it_leads_to_is_written(tmp_path: Path) -> Non
     assert [file.name for file in (tmp_path / "deep").iterdir()] == ["target"]
 
 
+def test_a_link_to_itself_is_named(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "link")
+    with pytest.raises(ArtifactError, match=r"cannot write .*link: Symlink loop"):
+        write_atomically(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+
+
+def test_the_first_cause_is_named_where_nothing_can_be_removed_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(message: str) -> Any:
+        def act(*_: object, **__: object) -> None:
+            raise OSError(5, message)
+
+        return act
+
+    monkeypatch.setattr(Path, "replace", fail("the first"))
+    monkeypatch.setattr(Path, "unlink", fail("the second"))
+    with pytest.raises(ArtifactError, match=r"cannot write .*a: the first"):
+        write_atomically(tmp_path / "a", b"new")
+
+
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
 def test_who_may_read_it_is_the_users_to_say(tmp_path: Path, mask: int, mode: int) -> None:
     before = os.umask(mask)
