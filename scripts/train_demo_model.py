@@ -21,6 +21,7 @@ try:
     from exporter.training.distilled_demo import DemoPlan, distill_demo
     from exporter.training.evaluate import Score, evaluate
     from exporter.training.labelled_files import write_labelled
+    from exporter.training.loop import is_main_process
 except ModuleNotFoundError as error:
     raise SystemExit(
         f"this script needs the package {error.name}: pip install -c constraints.txt -e '.[train]'"
@@ -109,6 +110,8 @@ def main(
     if not evaluate_only:
         with training_progress() as progress:
             run = distill_demo(data_dir, work_dir, _plan(schedule), progress)
+        if not is_main_process():
+            return
         save_demo(*run.result, output, half=True)
     with console.status("Measuring"):
         scores = evaluate(*load_demo(output), corpus)

@@ -4,32 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from exporter.atomic_writing import remove_leftovers
+from exporter.errors import CheckpointError
 from exporter.models import SharedEncoder
 from exporter.training.data import load_corpus
 from exporter.training.distill import DistillationPlan, distill, student_identity
 from exporter.training.fine_tuning import FineTuningPlan, fine_tune, teacher_identity
 from exporter.training.folders import working_alone
-from exporter.training.judging import judge
-from exporter.training.loop import Run, Schedule, Step, cpu_threads
+from exporter.training.judging import JUDGEMENTS, judge
+from exporter.training.loop import (
+    Run,
+    Schedule,
+    Step,
+    cpu_threads,
+    is_main_process,
+    wait_for_all,
+)
 from exporter.training.reviews import read_review_sentences
 from exporter.training.runs import ProgressReport
 from exporter.training.sentence_encoder import encoder_folder
 from exporter.training.snapshots import (
+    IDENTITY,
     Snapshot,
     check_identity,
     check_snapshot,
     write_identity,
 )
-from exporter.training.teacher import Teacher, load_teacher, save_teacher
+from exporter.training.teacher import TEACHER_FILES, Teacher, load_teacher, save_teacher
 from exporter.training.transfer import transfer_texts
 
 __all__ = ["DemoPlan", "demo_teacher", "distill_demo"]
 
 TEACHER_FOLDER = "teacher"
+TEACHER_SNAPSHOT = "teacher-snapshot.pt"
+STUDENT_SNAPSHOT = "student-snapshot.pt"
 _TEACHER_COLLECTIONS = ("amazonReviewSnippets", "tweets")
 
 
@@ -78,7 +91,7 @@ def demo_teacher(
     Raises:
         PackageError: an archive cannot be fetched.
         CheckpointError: ``work`` holds the teacher, or its snapshot, of another plan, of other
-            sentences or of another encoder.
+            sentences, of another encoder or of nobody knows what.
         ArtifactError: ``work`` cannot be written, or another command is writing to it.
     """
     with working_alone(work):
@@ -86,17 +99,33 @@ def demo_teacher(
 
 
 def _teacher(data_dir: Path, work: Path, plan: FineTuningPlan, told: ProgressReport) -> Teacher:
-    folder, snapshot = work / TEACHER_FOLDER, work / "teacher-snapshot.pt"
+    folder, snapshot, main = work / TEACHER_FOLDER, work / TEACHER_SNAPSHOT, is_main_process()
+    if main:
+        remove_leftovers(work, TEACHER_SNAPSHOT, STUDENT_SNAPSHOT, f"{JUDGEMENTS}*.npz")
+        remove_leftovers(folder, *TEACHER_FILES, IDENTITY)
     sentences = load_corpus(data_dir, others=_TEACHER_COLLECTIONS).training
     encoder = encoder_folder(data_dir)
     identity = teacher_identity(encoder, sentences, plan)
     if not check_identity(folder, identity):
+        _check_own(folder, snapshot)
         report = _report("fine-tuning the teacher", told)
         run = fine_tune(encoder, sentences, plan, snapshot=snapshot, report=report)
-        save_teacher(run.result, folder)
-        write_identity(folder, identity)
+        if main:
+            save_teacher(run.result, folder)
+            write_identity(folder, identity)
+        wait_for_all()
+    if main:  # the snapshot last: without it, what is there without an identity is not ours
         snapshot.unlink(missing_ok=True)
     return load_teacher(folder)
+
+
+def _check_own(folder: Path, snapshot: Path) -> None:
+    """Refuse to overwrite a teacher that says not what it is made of, and is no killed run's."""
+    if any((folder / name).exists() for name in TEACHER_FILES) and not snapshot.exists():
+        raise CheckpointError(
+            f"{folder} holds a teacher without {IDENTITY}, so what it is made of cannot be told: "
+            "use another folder, or delete it to make the teacher anew"
+        )
 
 
 def distill_demo(
@@ -126,14 +155,19 @@ def _distill(
     data_dir: Path, work: Path, plan: DemoPlan, told: ProgressReport
 ) -> Run[tuple[SharedEncoder, Tokenizer]]:
     teacher = _teacher(data_dir, work, plan.teacher, told)
-    snapshot = work / "student-snapshot.pt"
+    snapshot, main = work / STUDENT_SNAPSHOT, is_main_process()
+
+    def told_once(what: str, done: int, total: int) -> None:
+        if main:
+            told(what, done, total, "")
+
     with cpu_threads(plan.student.schedule.threads):
         corpus = load_corpus(data_dir)
         sentences = read_review_sentences(
             data_dir,
             corpus,
             plan.review_sentences,
-            lambda done, total: told("reading reviews", done, total, ""),
+            partial(told_once, "reading reviews"),
         )
         texts = transfer_texts(corpus, sentences)
         identity = student_identity(teacher, texts, plan.student)
@@ -143,7 +177,7 @@ def _distill(
             texts,
             cache=work,
             precision=plan.student.schedule.precision,
-            progress=lambda done, total: told("asking the teacher", done, total, ""),
+            progress=partial(told_once, "asking the teacher"),
         )
     return distill(
         teacher,

@@ -40,6 +40,7 @@ __all__ = [
     "device",
     "is_main_process",
     "train",
+    "wait_for_all",
 ]
 
 Precision = Literal["fp32", "bf16"]
@@ -287,6 +288,11 @@ def device() -> torch.device:
 def is_main_process() -> bool:
     """Tell whether this is the process that writes and reports, of however many."""
     return bool(_processes().is_main_process)
+
+
+def wait_for_all() -> None:
+    """Go on when every process, of however many, is as far as this one."""
+    _processes().wait_for_everyone()
 
 
 def _processes() -> PartialState:

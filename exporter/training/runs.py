@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -129,9 +128,8 @@ def run_distillation(
         "aside": len(aside),
         "question": question_key(loaded, texts, precision),
     }
-    if not snapshot.exists() and (row := _finished(output, begun)) is not None:
-        step, shares = row["step"], tuple(row["agreement"])
-        return DistillationResult(step, step, shares, len(learned), len(aside), True)
+    if (done := _finished(output, begun)) is not None:
+        return done
 
     # All that can be refused is, before the teacher is asked, which may take hours.
     identity = student_identity(loaded, learned, plan)
@@ -144,8 +142,10 @@ def run_distillation(
         if main:
             progress("asking the teacher", done, total, "")
 
-    with working_alone(output) if main else nullcontext():
+    with working_alone(output):
         # Once more: until now, another command may have worked here.
+        if (done := _finished(output, begun)) is not None:
+            return done
         _check_free(output)
         check_snapshot(Snapshot(snapshot, identity))
         if main:
@@ -190,10 +190,14 @@ def _divided(texts: Sequence[str]) -> tuple[list[str], list[str]]:
     return [text for i, text in enumerate(texts) if i % every], [*texts[::every]]
 
 
-def _finished(output: Path, begun: dict[str, object]) -> dict[str, Any] | None:
-    """Return the last line of the log if a run that began so is finished in this folder."""
+def _finished(output: Path, begun: Mapping[str, Any]) -> DistillationResult | None:
+    """Return what the log says if a run that began so is finished in this folder."""
     whole = all((output / name).is_file() for name in _STUDENT)
-    return last_line_of(output / LOG, begun) if whole else None
+    row = last_line_of(output / LOG, begun) if whole and not (output / SNAPSHOT).exists() else None
+    if row is None:
+        return None
+    step, shares = row["step"], tuple(row["agreement"])
+    return DistillationResult(step, step, shares, begun["texts"], begun["aside"], True)
 
 
 def _check_free(output: Path) -> None:

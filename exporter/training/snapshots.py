@@ -19,6 +19,7 @@ from exporter.errors import CheckpointError
 from exporter.json_files import read_json
 
 __all__ = [
+    "IDENTITY",
     "Snapshot",
     "check_identity",
     "check_snapshot",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 IDENTITY = "identity.json"
+"""Says of a finished result what it is made of."""
 
 
 class Part(Protocol):

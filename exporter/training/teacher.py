@@ -14,12 +14,22 @@ from exporter.atomic_writing import write_atomically
 from exporter.checkpoint import load_checkpoint
 from exporter.checkpoint.huggingface import ByName
 from exporter.errors import CheckpointError
-from exporter.models.saving import write_model
+from exporter.models.saving import CONFIG, WEIGHTS, write_model
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Teacher", "load_teacher", "read_model", "read_tokenizer", "save_teacher"]
+__all__ = [
+    "TEACHER_FILES",
+    "Teacher",
+    "load_teacher",
+    "read_model",
+    "read_tokenizer",
+    "save_teacher",
+]
+
+TEACHER_FILES = (CONFIG, WEIGHTS, "tokenizer.json", "tokenizer_config.json")
+"""What :func:`save_teacher` writes."""
 
 
 @dataclass(frozen=True)

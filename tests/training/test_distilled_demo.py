@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +13,7 @@ import pytest
 import torch
 
 from exporter.errors import CheckpointError
-from exporter.training import distilled_demo
+from exporter.training import distilled_demo, folders
 from exporter.training.data import OTHERS, Corpus, Labelled, Rated
 from exporter.training.distilled_demo import DemoPlan, demo_teacher, distill_demo
 from exporter.training.fine_tuning import FineTuningPlan
@@ -135,17 +139,114 @@ def test_a_finished_teacher_of_other_sentences_is_refused_and_of_the_same_taken(
         demo_teacher(tmp_path, work, DEMO.teacher)
 
 
-def test_a_teacher_that_was_not_written_whole_is_made_again(
+class _KilledError(Exception):
+    pass
+
+
+@pytest.fixture
+def killed_before(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[object, str], None]:
+    """Make a teacher, but stop where ``name`` of ``owner`` is called next."""
+
+    def make(owner: object, name: str) -> None:
+        def kill(*_: object, **__: object) -> None:
+            raise _KilledError
+
+        with monkeypatch.context() as patched, pytest.raises(_KilledError):
+            patched.setattr(owner, name, kill)
+            demo_teacher(tmp_path, tmp_path / "work", DEMO.teacher)
+
+    return make
+
+
+def test_a_teacher_that_was_not_written_whole_is_written_again(
+    asked: dict[str, list[Any]], tmp_path: Path, killed_before: Callable[[object, str], None]
+) -> None:
+    killed_before(distilled_demo, "write_identity")
+    folder = tmp_path / "work/teacher"
+    weights = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(b"half")
+    demo_teacher(tmp_path, tmp_path / "work", DEMO.teacher)
+    assert len(asked["fine_tune"]) == 2
+    assert (folder / "model.safetensors").read_bytes() == weights
+
+
+def test_a_teacher_that_says_not_what_it_is_made_of_is_not_overwritten(
     asked: dict[str, list[Any]], tmp_path: Path
 ) -> None:
     work = tmp_path / "work"
     demo_teacher(tmp_path, work, DEMO.teacher)
-    weights = (work / "teacher/model.safetensors").read_bytes()
     (work / "teacher/identity.json").unlink()
-    (work / "teacher/model.safetensors").write_bytes(b"of another one")
+    before = {path: path.read_bytes() for path in (work / "teacher").iterdir()}
+    with pytest.raises(CheckpointError, match=r"work/teacher holds a teacher without identity"):
+        distill_demo(tmp_path, work, DEMO)
+    assert len(asked["fine_tune"]) == 1
+    assert {path: path.read_bytes() for path in (work / "teacher").iterdir()} == before
+
+
+def test_what_killed_calls_left_is_taken_away(
+    asked: dict[str, list[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    killed_before: Callable[[object, str], None],
+) -> None:
+    work = tmp_path / "work"
+    with monkeypatch.context() as patched:
+        patched.setattr(folders, "_held", lambda folder: nullcontext())  # which unlinks, too
+        killed_before(Path, "unlink")
+    assert (work / "teacher/identity.json").is_file()
+    (work / "teacher/.model.safetensors-0123abcd.partial").touch()
+    for name in ("student-snapshot.pt", "teacher-snapshot.pt", "judgements-1.npz"):
+        (work / f".{name}-0123abcd.partial").touch()
     demo_teacher(tmp_path, work, DEMO.teacher)
-    assert len(asked["fine_tune"]) == 2
-    assert (work / "teacher/model.safetensors").read_bytes() == weights
+    assert len(asked["fine_tune"]) == 1
+    assert [path.name for path in work.iterdir()] == ["teacher"]
+    assert len(list((work / "teacher").iterdir())) == 5
+
+
+TOGETHER = """
+import sys
+from pathlib import Path
+from exporter.training import distilled_demo
+from exporter.training.data import Corpus, Rated
+from exporter.training.loop import is_main_process
+from tests.training.test_distilled_demo import DEMO
+from tests.training.tiny import sentences
+
+def tell(what, *_):
+    sys.stdout.write(f"{is_main_process()} {what}\\n")  # a line at once: the other writes, too
+
+encoder, work = map(Path, sys.argv[1:])
+corpus = Corpus(tuple(sentences(40)), (Rated("Fine", 1.0),), (), {})
+distilled_demo.load_corpus = lambda *_, **__: corpus
+distilled_demo.encoder_folder = lambda _: encoder
+distilled_demo.read_review_sentences = lambda *_: ["What a film!"]
+run = distilled_demo.distill_demo(work, work, DEMO, tell)
+tell(f"finished {run.finished}")
+"""
+
+
+@pytest.mark.usefixtures("asked")
+def test_two_processes_make_one_teacher_and_one_student(tmp_path: Path) -> None:
+    script = tmp_path / "together.py"
+    script.write_text(TOGETHER)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    done = subprocess.run(
+        [*launch, str(script), str(tmp_path / "encoder"), str(tmp_path / "work")],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "ACCELERATE_USE_CPU": "true",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    told = ("asking the teacher", "distilling", "fine-tuning the teacher", "finished True")
+    lines = sorted(set(done.stdout.splitlines()))
+    assert lines == ["False finished True", *(f"True {what}" for what in told)]
+    assert sorted(path.name.partition("-")[0] for path in (tmp_path / "work").iterdir()) == [
+        "judgements", "student", "teacher"
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("asked")

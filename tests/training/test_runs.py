@@ -241,6 +241,23 @@ def test_what_another_command_did_in_the_meantime_is_not_overwritten(
     assert files(tmp_path) == FILES
 
 
+def test_what_the_same_command_did_in_the_meantime_is_taken(
+    teacher: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, first = runs.new_student, []
+
+    def slow(*args: Any) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(runs, "new_student", real)
+            first.append(run_distillation(teacher, TEXTS, PLAN, tmp_path))
+        return real(*args)
+
+    monkeypatch.setattr(runs, "new_student", slow)
+    second = run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    assert first == [dataclasses.replace(second, already_finished=False)]
+    assert second.already_finished
+
+
 def test_a_run_tells_once_what_its_student_begins_with(teacher: Path, tmp_path: Path) -> None:
     told: list[NewStudent] = []
     for budget in (0, math.inf):

@@ -72,6 +72,18 @@ def test_it_trains_into_a_folder_and_measures_what_it_wrote(
     assert "held-out, at least 1.0" in result.output
 
 
+def test_of_several_processes_the_main_one_writes(
+    script: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    student = new_student(teacher(), [s.text for s in SENTENCES], PLAN)[:2]
+    monkeypatch.setattr(script, "distill_demo", lambda *_: Run(student, 1, 1))
+    monkeypatch.setattr(script, "is_main_process", lambda: False)
+    result = CliRunner().invoke(script.main, ["--output", str(tmp_path / "model")])
+    assert result.exit_code == 0, result.output
+    assert "held-out" not in result.output
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_card_that_states_other_figures_fails_the_check(script: ModuleType) -> None:
     # The committed card states the figures of the real sentences, not of these.
     result = CliRunner().invoke(script.main, ["--evaluate", "--check"])
