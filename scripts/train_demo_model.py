@@ -126,11 +126,16 @@ def main(
 
 def _plan(schedule: dict[str, Any]) -> DemoPlan:
     """Return the plan with these settings for both trainings."""
-    teacher, student = (
-        dataclasses.replace(part, schedule=dataclasses.replace(part.schedule, **schedule))
-        for part in (PLAN.teacher, PLAN.student)
+    teacher, student = PLAN.teacher, PLAN.student
+    return dataclasses.replace(
+        PLAN,
+        teacher=dataclasses.replace(
+            teacher, schedule=dataclasses.replace(teacher.schedule, **schedule)
+        ),
+        student=dataclasses.replace(
+            student, schedule=dataclasses.replace(student.schedule, **schedule)
+        ),
     )
-    return dataclasses.replace(PLAN, teacher=teacher, student=student)
 
 
 def _table(scores: dict[str, Score]) -> Table:
