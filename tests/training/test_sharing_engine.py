@@ -81,17 +81,14 @@ def test_a_worker_that_comes_late_and_cannot_do_it_is_named_before_it_begins(
         connect(cluster.scheduler_address, 1, Path()) as client,
         pytest.raises(StudyError, match=f"^[^;]*{words}"),
     ):
-        perform_all(client, SMOKE, tmp_path, tmp_path, notice=lambda text: cluster.scale(1))
+        cluster.adapt(minimum=0, maximum=1)
+        perform_all(client, SMOKE, tmp_path, tmp_path)
     assert begun == []
 
 
 def test_a_cluster_without_workers_yet_gets_the_runs_and_a_notice_says_what_is_awaited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def notice(text: str) -> None:
-        told.append(text)
-        cluster.scale(1)
-
     told: list[str] = []
     monkeypatch.setattr(engine, "prepare", lambda *given: None)
     monkeypatch.setattr(engine, "perform", lambda *given: None)
@@ -99,10 +96,13 @@ def test_a_cluster_without_workers_yet_gets_the_runs_and_a_notice_says_what_is_a
         _cluster(0, 1) as cluster,
         connect(cluster.scheduler_address, 1, Path()) as client,
     ):
-        assert len(perform_all(client, SMOKE, tmp_path, tmp_path, notice=notice)) == 8
-        assert f"dask worker {cluster.scheduler_address} --nthreads 1" in told[0]
-        perform_all(client, SMOKE, tmp_path, tmp_path, notice=notice)
-    assert len(told) == 1
+        cluster.adapt(minimum=0, maximum=1)
+        assert len(perform_all(client, SMOKE, tmp_path, tmp_path, notice=told.append)) == 8
+    (text,) = told
+    assert f"dask worker {cluster.scheduler_address} --nthreads 1" in text
+    with _cluster(1, 1) as cluster, connect(cluster.scheduler_address, 1, Path()) as client:
+        perform_all(client, SMOKE, tmp_path, tmp_path, notice=told.append)
+    assert told == [text]
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:{port}", "tcp://127.0.0.1", "nonsense", ""])
