@@ -19,7 +19,7 @@ from exporter.training.batches import encode, hide_tokens
 from exporter.training.convert import from_bert, share_layers, shrink_embedding
 from exporter.training.depths import at_every_depth
 from exporter.training.judging import Judgements, question_key
-from exporter.training.loop import Examples, Objective, Run, Schedule, Step, train
+from exporter.training.loop import Examples, Objective, Run, Schedule, Step, cpu_threads, train
 from exporter.training.starts import spread_embedding
 from exporter.training.teacher import Teacher
 from exporter.training.vocabulary import kept_rows, trim_tokenizer
@@ -32,6 +32,8 @@ __all__ = [
     "new_student",
     "student_identity",
 ]
+
+_START_THREADS = 2
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,13 @@ def student_identity(
     return {"plan": plan, "question": question_key(teacher, texts, plan.schedule.precision)}
 
 
+@cpu_threads(_START_THREADS)
 def new_student(teacher: Teacher, texts: Sequence[str], plan: DistillationPlan) -> NewStudent:
     """Build the student before any training, and its tokenizer.
+
+    Threads decide the last bits of what is factorized and averaged here, and from other last
+    bits another student comes out. So their number is always the same, whatever the machine
+    has and the schedule says.
 
     Raises:
         CheckpointError: the teacher's tokenizer or sizes do not fit the plan.

@@ -135,8 +135,7 @@ def run_distillation(
     identity = student_identity(loaded, learned, plan)
     _check_free(output)
     check_snapshot(Snapshot(snapshot, identity))
-    with cpu_threads(plan.schedule.threads):
-        beginning = new_student(loaded, learned, plan)
+    beginning = new_student(loaded, learned, plan)
 
     def told(done: int, total: int) -> None:
         if main:

@@ -21,7 +21,7 @@ from exporter.training.distill import (
     new_student,
 )
 from exporter.training.judging import Judgements, judge
-from exporter.training.loop import Step
+from exporter.training.loop import Step, cpu_threads
 from exporter.training.tokenizer import MASK_ID, SPECIAL_TOKENS, UNK_ID
 from tests.training.tiny import PLAN, sentences, teacher
 
@@ -196,6 +196,25 @@ def test_the_start_takes_the_teachers_embeddings_and_mean_layer() -> None:
         new_student(source, TEXTS, other).model.token_embedding.weight,
         student.token_embedding.weight,
     )
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_new_student_is_the_same_whatever_the_threads(
+    threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Small matrices would come out the same anyway: it is the number itself that is looked at.
+    seen = []
+    shares = distilling.shrink_embedding
+
+    def shrink(*arguments: Any) -> Any:
+        seen.append(torch.get_num_threads())
+        return shares(*arguments)
+
+    monkeypatch.setattr(distilling, "shrink_embedding", shrink)
+    with cpu_threads(threads):
+        new_student(teacher(), TEXTS, PLAN)
+        assert torch.get_num_threads() == threads
+    assert seen == [2]
 
 
 def test_what_has_another_shape_starts_at_random() -> None:
