@@ -18,6 +18,7 @@ from benchmarks.sharing_tradeoff.settings import Run, Study, TaskName
 from exporter.artifact import Artifact
 from exporter.atomic_writing import write_atomically
 from exporter.errors import VerificationError
+from exporter.json_files import read_json
 from exporter.models import SharedEncoder, count_parameters
 from exporter.pipeline import ExportOptions, export_model
 from exporter.transfer import measure_transfer
@@ -115,7 +116,7 @@ def finished(run: Run, study: Study, results: Path) -> bool:
     path = results / f"{run.name}.json"
     if not path.is_file():
         return False
-    return json.loads(path.read_text(encoding="utf-8"))["study"] == study.digest(run.task)
+    return bool(read_json(path).get("study") == study.digest(run.task))
 
 
 def _complete(run: Run, study: Study, places: Places, results: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sharing_tradeoff.settings import Study
+from exporter.json_files import read_json
 
 __all__ = ["Cell", "Estimate", "Figure", "Results", "apart", "read_results", "read_times"]
 
@@ -166,26 +166,33 @@ def read_results(folder: Path, study: Study) -> Results:
     """Read all files of results in ``folder``, which should be those of ``study``.
 
     Raises:
-        ValueError: there are none, or one is of other settings.
+        CheckpointError: one cannot be read.
+        ValueError: there are none, or one is damaged, or of other settings.
     """
-    contents = {
-        path.name: json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("*.json"))
-    }
-    if not contents:
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
         raise ValueError(f"{folder} holds no results")
-    for name, content in contents.items():
-        if content["study"] != study.digest(content["run"]["task"]):
-            raise ValueError(f"{folder / name} is of other settings: remove it, or run it again")
-    return Results(
-        [
-            {"run": content["run"], "parameters": content["parameters"], **variant}
-            for content in contents.values()
+    rows = [row for path in paths for row in _read_rows(path, study)]
+    return Results(rows, study.tasks, study.distilled)
+
+
+def _read_rows(path: Path, study: Study) -> list[dict[str, Any]]:
+    content = read_json(path)
+    try:
+        run = content["run"]
+        ours = content["study"] == study.digest(run["task"])
+        rows = [
+            {"run": run, "parameters": content["parameters"], **variant}
             for variant in content["variants"]
-        ],
-        study.tasks,
-        study.distilled,
-    )
+        ]
+        found = {(row["pruned"], row["precision"]) for row in rows if row["correct"] <= row["of"]}
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: remove it, and run it again") from error
+    if not ours:
+        raise ValueError(f"{path} is of other settings: remove it, or run it again")
+    if found != set(itertools.product(study.prunings, study.precisions)):
+        raise ValueError(f"{path} lacks variants: remove it, and run it again")
+    return rows
 
 
 def read_times(path: Path, study: Study) -> dict[str, Any]:
@@ -195,12 +202,17 @@ def read_times(path: Path, study: Study) -> dict[str, Any]:
         By task, scheme and precision ``[median ms, ratio to none, low, high]``.
 
     Raises:
-        ValueError: it is of other settings.
+        CheckpointError: it cannot be read.
+        ValueError: it is damaged, or of other settings.
     """
     if not path.is_file():
         return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    for task, own in content.items():
-        if own.get("study") != study.digest(task):
-            raise ValueError(f"{path} is of other settings: remove it, or measure again")
-    return {task: own["schemes"] for task, own in content.items()}
+    content: dict[Any, Any] = read_json(path)
+    try:
+        ours = all(own["study"] == study.digest(task) for task, own in content.items())
+        times = {task: own["schemes"] for task, own in content.items()}
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"{path} is damaged: remove it, and measure again") from error
+    if not ours:
+        raise ValueError(f"{path} is of other settings: remove it, or measure again")
+    return times

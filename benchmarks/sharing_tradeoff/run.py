@@ -93,11 +93,11 @@ def main(
     if results is None:
         raise click.UsageError(f"--study {study} needs --results: its figures are not for keeping")
     chosen, folder, results = STUDIES[study], work_dir.resolve(), results.resolve()
-    wanted = missing(chosen, folder, results)
-    if not wanted:
-        click.echo("Nothing is missing.", err=True)
-        return
     try:
+        wanted = missing(chosen, folder, results)
+        if not wanted:
+            click.echo("Nothing is missing.", err=True)
+            return
         if address is not None:
             with connect(address, workers, folder):
                 pass  # what can be refused is, but no worker waits for texts and a teacher

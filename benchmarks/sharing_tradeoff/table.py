@@ -36,6 +36,7 @@ from benchmarks.sharing_tradeoff.results import (
     read_times,
 )
 from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, Study
+from exporter.errors import ExportError
 
 __all__ = ["document"]
 
@@ -54,7 +55,7 @@ def main(raw: Path, output: Path) -> None:
         results = _whole(raw, FULL)
         swapped = _whole(other, OTHER_START) if other.is_dir() else None
         times = read_times(raw.with_name(LATENCY), FULL)
-    except ValueError as error:
+    except (ExportError, ValueError) as error:
         raise click.ClickException(str(error)) from error
     if swapped and swapped.seeds() != results.seeds():
         raise click.ClickException(f"{other} holds other seeds than {raw}: finish both studies")

@@ -226,4 +226,7 @@ def _agreement(result: DistillationResult) -> str:
         equal = round(result.agreement[-1] * result.aside)
         low, high = wilson_interval(equal, result.aside)
         sure = f"95 % interval of the last: {low:.1%} to {high:.1%}"
-    return f"Same label as the teacher on {texts} set aside, after layer {shares} ({sure})"
+    return (
+        f"Same label as the teacher on {texts} set aside, after layer {shares} ({sure}); "
+        f"always its most frequent label: {result.most_frequent:.1%}"
+    )

@@ -72,7 +72,10 @@ def load_demo(folder: Path = DEMO_FOLDER) -> tuple[SharedEncoder, Tokenizer]:
         TypeError,
         ValueError,
     ) as error:
-        reason = textwrap.shorten(str(error), 300)  # PyTorch lists every key on a line
+        # PyTorch's own words on these advise to read the file unsafely, or are none.
+        broken = isinstance(error, (EOFError, LookupError, pickle.UnpicklingError))
+        # Elsewhere it lists every key on a line.
+        reason = "it is damaged" if broken else textwrap.shorten(str(error), 300)
         raise CheckpointError(
             f"{folder / CHECKPOINT} is not a demo checkpoint: {reason}"
         ) from error

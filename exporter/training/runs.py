@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from exporter.atomic_writing import remove_leftovers
+from exporter.checkpoint import load_checkpoint
 from exporter.errors import CheckpointError
 from exporter.models.saving import CONFIG, WEIGHTS, write_model
 from exporter.training.depths import logits_at_every_depth
@@ -50,6 +51,8 @@ class DistillationResult:
         agreement: share of the texts set aside to which student and teacher give the same
             label, after each layer.
         texts: learned from; ``aside`` of the file's were not.
+        most_frequent: share of the latter to which the teacher gives its most frequent label:
+            an agreement that is not above it tells nothing.
         already_finished: an earlier call had done it all, and this one nothing.
     """
 
@@ -58,6 +61,7 @@ class DistillationResult:
     agreement: tuple[float, ...]
     texts: int
     aside: int
+    most_frequent: float
     already_finished: bool = False
 
 
@@ -173,14 +177,16 @@ def run_distillation(
         with cpu_threads(plan.schedule.threads):
             given = logits_at_every_depth(student, tokenizer, aside).argmax(-1)
         shares = tuple((given == expected).float().mean(1).tolist())
+        frequent = expected.bincount().max().item() / len(aside)
         if main:
-            log.write({"step": run.step, "steps": run.steps, "agreement": shares})
+            measured = {"agreement": shares, "most_frequent": frequent}
+            log.write({"step": run.step, "steps": run.steps, **measured})
             write_model(output, student.config.to_dict(), student.state_dict())
             save_tokenizer(tokenizer, output)
             if run.finished:  # the snapshot last: without it, the student counts as finished
                 for path in (*output.glob(f"{JUDGEMENTS}*.npz"), snapshot):
                     path.unlink(missing_ok=True)
-    return DistillationResult(run.step, run.steps, shares, len(learned), len(aside))
+    return DistillationResult(run.step, run.steps, shares, len(learned), len(aside), frequent)
 
 
 def _divided(texts: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -193,10 +199,18 @@ def _finished(output: Path, begun: Mapping[str, Any]) -> DistillationResult | No
     """Return what the log says if a run that began so is finished in this folder."""
     whole = all((output / name).is_file() for name in _STUDENT)
     row = last_line_of(output / LOG, begun) if whole and not (output / SNAPSHOT).exists() else None
-    if row is None:
+    if row is None or "most_frequent" not in row:
         return None
-    step, shares = row["step"], tuple(row["agreement"])
-    return DistillationResult(step, step, shares, begun["texts"], begun["aside"], True)
+    load_checkpoint(output)  # what is damaged is not called finished
+    return DistillationResult(
+        step=row["step"],
+        steps=row["step"],
+        agreement=tuple(row["agreement"]),
+        texts=begun["texts"],
+        aside=begun["aside"],
+        most_frequent=row["most_frequent"],
+        already_finished=True,
+    )
 
 
 def _check_free(output: Path) -> None:
@@ -207,5 +221,5 @@ def _check_free(output: Path) -> None:
         if (output / name).exists():
             raise CheckpointError(
                 f"{output} holds a finished student or another model ({name}): "
-                "choose another folder"
+                "choose another folder, or empty this one"
             )

@@ -140,9 +140,11 @@ def _reading(path: Path) -> Iterator[Any]:
         TypeError,
         ValueError,
     ) as error:
-        first = str(error).partition("\n")[0]
+        # PyTorch's own words on these advise to read the file unsafely, or are none.
+        broken = isinstance(error, (EOFError, pickle.UnpicklingError))
+        reason = "it is damaged" if broken else str(error).partition("\n")[0]
         raise CheckpointError(
-            f"{path} cannot be resumed from: {first}; delete it to start again"
+            f"{path} cannot be resumed from: {reason}; delete it to start again"
         ) from error
 
 

@@ -182,9 +182,11 @@ def test_agreement_says_how_sure_it_is(
     aside: int,
     expected: str,
 ) -> None:
-    told = runs.DistillationResult(7, 7, (0.0, 1.0), 98, aside)
+    told = runs.DistillationResult(7, 7, (0.0, 1.0), 98, aside, 0.75)
     monkeypatch.setattr(runs, "run_distillation", lambda *_, **__: told)
-    assert expected in run(teacher, data, tmp_path).stdout
+    stdout = run(teacher, data, tmp_path).stdout
+    assert expected in stdout
+    assert "; always its most frequent label: 75.0%" in stdout
 
 
 def test_what_it_takes_unasked_is_the_plans_own_and_one_thread() -> None:
@@ -206,7 +208,7 @@ def test_what_has_no_option_is_as_the_plan_has_it(
 
     def planned(teacher: Path, texts: list[str], plan: DistillationPlan, *_: Any, **__: Any) -> Any:
         plans.append(plan)
-        return runs.DistillationResult(1, 1, (1.0,), 98, 2)
+        return runs.DistillationResult(1, 1, (1.0,), 98, 2, 0.5)
 
     monkeypatch.setattr(runs, "run_distillation", planned)
     paths = ["--teacher", str(teacher), "--data", str(data), "-o", str(tmp_path / "student")]

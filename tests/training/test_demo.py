@@ -195,7 +195,9 @@ def test_a_missing_or_foreign_checkpoint_is_named(
     with pytest.raises(CheckpointError, match=r"model\.pt is not a demo checkpoint"):
         load_demo(tmp_path)
     (tmp_path / "model.pt").write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"model\.pt is not a demo checkpoint"):
+    with pytest.raises(
+        CheckpointError, match=r"model\.pt is not a demo checkpoint: it is damaged$"
+    ):
         load_demo(tmp_path)
     torch.save({"config": _small().config.to_dict(), "state_dict": {}}, tmp_path / "model.pt")
     with pytest.raises(CheckpointError, match=r"model\.pt is not a demo checkpoint.*Missing key"):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -214,15 +215,19 @@ def test_a_run_without_finite_gradients_stops_and_keeps_its_last_snapshot(tmp_pa
     assert torch.equal(weights(resumed.result), weights(run().result))
 
 
-@pytest.mark.parametrize("keep", [0, 1, 500, "other"])
+@pytest.mark.parametrize("keep", [0, 1, 500, "other", "noise"])
 def test_a_damaged_snapshot_is_one_clear_line(tmp_path: Path, keep: int | str) -> None:
     snapshot = tmp_path / "snapshot.pt"
     run(snapshot)
     if isinstance(keep, int):
         snapshot.write_bytes(snapshot.read_bytes()[:keep])
+    elif keep == "noise":
+        snapshot.write_bytes(np.random.default_rng(0).bytes(3000))
     else:
         torch.save([1, 2], snapshot)
     with pytest.raises(CheckpointError, match="cannot be resumed from") as caught:
         run(snapshot)
     assert "\n" not in str(caught.value)
     assert "delete it to start again" in str(caught.value)
+    assert "from: ;" not in str(caught.value)
+    assert "weights_only" not in str(caught.value)

@@ -57,7 +57,9 @@ def test_a_student_is_written_that_loads_and_a_log_beside_it(teacher: Path, tmp_
     assert first["plan"]["schedule"]["seed"] == 0
     assert first["plan"]["sharing"] == {"kind": "all", "groups": None}
     assert [(row["step"], row["epoch"]) for row in steps] == [(16, 2)]
-    assert last == {"step": 16, "steps": 16, "agreement": list(result.agreement)}
+    measured = {"agreement": list(result.agreement), "most_frequent": result.most_frequent}
+    assert last == {"step": 16, "steps": 16, **measured}
+    assert result.most_frequent in (pytest.approx(2 / 3), 1.0)  # of three, two labels
     assert told[0][:3] == ("asking the teacher", 64, 117)
     assert told[-1][:3] == ("distilling", 16, 16)
 
@@ -141,6 +143,16 @@ def test_a_finished_student_is_not_overwritten(
         with pytest.raises(CheckpointError, match=r"holds a finished student .* another folder"):
             run_distillation(asked, texts, plan, tmp_path)
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_finished_student_that_was_damaged_is_not_called_finished(
+    teacher: Path, tmp_path: Path
+) -> None:
+    run_distillation(teacher, TEXTS, PLAN, tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="model"):
+        run_distillation(teacher, TEXTS, PLAN, tmp_path)
 
 
 def test_a_finished_run_given_again_says_what_it_did_and_does_nothing(

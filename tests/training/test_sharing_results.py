@@ -6,7 +6,9 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from benchmarks.sharing_tradeoff.results import (
 )
 from benchmarks.sharing_tradeoff.settings import FULL, OTHER_START, SMOKE
 from benchmarks.sharing_tradeoff.table import document
+from exporter.errors import CheckpointError
 from tests.training.study_rows import result_row
 
 
@@ -151,14 +154,66 @@ def test_a_seed_of_which_runs_are_missing_is_left_out(results: Results) -> None:
 
 
 def test_results_of_other_settings_are_named(tmp_path: Path) -> None:
-    run = {"task": "classify", "scheme": "all", "seed": 0, "distilled": False}
-    content = {"run": run, "study": SMOKE.digest("classify"), "parameters": {}, "variants": []}
+    content = _content()
     (tmp_path / "0.json").write_text(json.dumps(content))
-    assert read_results(tmp_path, SMOKE).rows == []
+    rows = read_results(tmp_path, SMOKE).rows
+    assert [row["correct"] for row in rows] == [row["correct"] for row in content["variants"]]
     with pytest.raises(ValueError, match=r"0\.json is of other settings"):
         read_results(tmp_path, FULL)
     with pytest.raises(ValueError, match="holds no results"):
         read_results(tmp_path / "none", SMOKE)
+
+
+def _content() -> dict[str, Any]:
+    run = {"task": "classify", "scheme": "all", "seed": 0, "distilled": False}
+    variants = [
+        result_row("classify", "all", 0, False, share, precision=precision)
+        for share in SMOKE.prunings
+        for precision in SMOKE.precisions
+    ]
+    study = SMOKE.digest("classify")
+    return {"run": run, "study": study, "parameters": {"unique": 1}, "variants": variants}
+
+
+def _without_counts(content: dict[str, Any]) -> str:
+    del content["variants"][0]["correct"]
+    return json.dumps(content)
+
+
+@pytest.mark.parametrize(
+    ("damaged", "message"),
+    [
+        (lambda content: json.dumps(content)[:300], "0.json cannot be read: "),
+        (lambda content: "[]", "0.json is not a JSON object"),
+        (lambda content: "{}", "0.json is damaged: remove it, and run it again"),
+        (_without_counts, "0.json is damaged: remove it, and run it again"),
+        (
+            lambda content: json.dumps({**content, "variants": content["variants"][:2]}),
+            "0.json lacks variants: remove it, and run it again",
+        ),
+    ],
+)
+def test_a_damaged_file_of_results_is_named(
+    damaged: Callable[[dict[str, Any]], str], message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw/0.json").write_text(damaged(_content()))
+    with pytest.raises((CheckpointError, ValueError)) as caught:
+        read_results(tmp_path / "raw", SMOKE)
+    assert message in str(caught.value)
+    done = CliRunner().invoke(
+        table.main, ["--raw", str(tmp_path / "raw"), "--output", str(tmp_path / "page")]
+    )
+    assert (done.exit_code, done.output.count("\n")) == (1, 1)
+    assert "0.json" in done.output
+    assert not (tmp_path / "page").exists()
+
+
+@pytest.mark.parametrize("content", ["[]", '{"classify": 3}', "{"])
+def test_a_damaged_file_of_times_is_named(content: str, tmp_path: Path) -> None:
+    (tmp_path / "latency.json").write_text(content)
+    with pytest.raises((CheckpointError, ValueError), match=r"latency\.json (is|cannot)"):
+        read_times(tmp_path / "latency.json", FULL)
 
 
 def test_page_and_drawing_are_those_of_the_committed_results(tmp_path: Path) -> None:
