@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +212,14 @@ def test_a_disk_that_is_full_ends_it_with_all_that_was_measured_shown(
     assert len({record.case for record in measurements(out)}) == 8
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.fixture(params=[signal.SIGTERM, signal.SIGHUP])
+def number(request: pytest.FixtureRequest) -> Iterator[signal.Signals]:
+    """A signal that is not ignored, as it would be where the tests run under nohup."""
+    before = signal.signal(request.param, signal.SIG_DFL)
+    yield request.param
+    signal.signal(request.param, before)
+
+
 def test_being_asked_to_end_is_like_ctrl_c(
     made: Artifact,
     launcher: FakeLauncher,
